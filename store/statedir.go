@@ -1,0 +1,184 @@
+package store
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const (
+	lockFile      = "lock"
+	processIDFile = "process-id"
+)
+
+// LockedError is returned by OpenStateDir when another process, or another StateDir of this one, holds the folder.
+type LockedError struct {
+	Path string // the state folder
+	PID  int    // of the holder, 0 if it has not written it yet
+}
+
+func (e *LockedError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("state folder %s is in use by another process", e.Path)
+	}
+	return fmt.Sprintf("state folder %s is in use by process %d", e.Path, e.PID)
+}
+
+// StateDir is the state folder of one instance of an application. It holds the folders of its tasks.
+type StateDir struct {
+	path      string
+	lock      *os.File
+	processID string
+}
+
+// OpenStateDir creates the folder if needed and locks it. The lock is the operating system's: a process that dies in any
+// way has given it back. If another process holds it the error is a *LockedError.
+func OpenStateDir(path string) (*StateDir, error) {
+	if err := os.MkdirAll(path, dirMode); err != nil {
+		return nil, fmt.Errorf("create state folder: %w", err)
+	}
+	lock, err := acquireLock(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &StateDir{path: path, lock: lock}
+	if d.processID, err = loadProcessID(filepath.Join(path, processIDFile)); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// acquireLock takes the lock and writes the pid for others to read.
+func acquireLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
+		if err != nil {
+			return nil, fmt.Errorf("open lock of state folder: %w", err)
+		}
+		held, err := tryLock(f)
+		if err == nil && !held {
+			err = &LockedError{Path: dir, PID: readPID(f)}
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		// Somebody may have deleted the folder between open and lock: then the lock is on a file that has no name, and
+		// would keep nobody out.
+		if same, err := hasName(f, path); err != nil || !same {
+			if err = errors.Join(err, f.Close()); err != nil {
+				return nil, fmt.Errorf("lock state folder: %w", err)
+			}
+			if err = os.MkdirAll(dir, dirMode); err != nil {
+				return nil, fmt.Errorf("create state folder: %w", err)
+			}
+			continue
+		}
+		err = f.Truncate(0)
+		if err == nil {
+			_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("write pid to lock of state folder: %w", err), f.Close())
+		}
+		return f, nil
+	}
+}
+
+func hasName(f *os.File, path string) (bool, error) {
+	locked, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(locked, named), err
+}
+
+// readPID returns the holder's pid, 0 if the file does not tell: the holder may be between taking the lock and writing.
+func readPID(f *os.File) int {
+	var buf [32]byte
+	n, _ := f.ReadAt(buf[:], 0) // a short file is the normal case; an unreadable one names nobody
+	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil || pid < 0 {
+		return 0
+	}
+	return pid
+}
+
+var processIDForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// loadProcessID reads the process id, or makes one. A damaged file is an error rather than a new id: the id is part of
+// the transactional ids, and a new one would leave a transaction of the old one open until the broker ends it.
+func loadProcessID(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err == nil {
+		id := strings.TrimSpace(string(b))
+		if !processIDForm.MatchString(id) {
+			return "", fmt.Errorf("%s holds no process id; delete the file to have a new one made", path)
+		}
+		return id, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read process id: %w", err)
+	}
+	id := newUUID()
+	if err := writeAtomically(path, []byte(id+"\n")); err != nil {
+		return "", fmt.Errorf("write process id: %w", err)
+	}
+	return id, nil
+}
+
+// newUUID returns a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	var u [16]byte
+	_, _ = rand.Read(u[:]) // never fails, see crypto/rand
+	u[6] = u[6]&0x0f | 0x40
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// ProcessID identifies this folder's process in the group and in transactional ids. It outlives restarts.
+func (d *StateDir) ProcessID() string { return d.processID }
+
+// TaskDir is the folder of a task, such as 1_0.
+func (d *StateDir) TaskDir(taskID string) string { return filepath.Join(d.path, taskID) }
+
+var taskForm = regexp.MustCompile(`^[0-9]+_[0-9]+$`)
+
+// Tasks returns the ids of the tasks that have a folder here.
+func (d *StateDir) Tasks() ([]string, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("list tasks: %w", err)
+	}
+	var tasks []string
+	for _, e := range entries {
+		if e.IsDir() && taskForm.MatchString(e.Name()) {
+			tasks = append(tasks, e.Name())
+		}
+	}
+	return tasks, nil
+}
+
+// Close releases the lock. The lock file stays, empty: deleting it could take it from under a process that has just
+// opened it.
+func (d *StateDir) Close() error {
+	if d.lock == nil {
+		return nil
+	}
+	err := errors.Join(d.lock.Truncate(0), d.lock.Close())
+	d.lock = nil
+	if err != nil {
+		return fmt.Errorf("release state folder %s: %w", d.path, err)
+	}
+	return nil
+}
