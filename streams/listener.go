@@ -1,0 +1,103 @@
+package streams
+
+import (
+	"fmt"
+	"time"
+)
+
+// TopicPartition names one partition of a topic.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
+}
+
+func (tp TopicPartition) String() string { return fmt.Sprintf("%s-%d", tp.Topic, tp.Partition) }
+
+// TaskID names a task: a sub-topology and the partition of its source topics that the task owns. Its text is Kafka's, like 0_2.
+type TaskID struct {
+	Subtopology int
+	Partition   int32
+}
+
+func (t TaskID) String() string { return fmt.Sprintf("%d_%d", t.Subtopology, t.Partition) }
+
+func (t TaskID) compare(o TaskID) int {
+	if t.Subtopology != o.Subtopology {
+		return t.Subtopology - o.Subtopology
+	}
+	return int(t.Partition - o.Partition)
+}
+
+// State is the state of an application, as in Java's KafkaStreams.State.
+type State string
+
+// The states. An application is RUNNING once all its tasks are restored.
+const (
+	StateCreated         State = "CREATED"
+	StateRebalancing     State = "REBALANCING"
+	StateRunning         State = "RUNNING"
+	StatePendingShutdown State = "PENDING_SHUTDOWN"
+	StateNotRunning      State = "NOT_RUNNING"
+	StatePendingError    State = "PENDING_ERROR"
+	StateError           State = "ERROR"
+)
+
+// StateChange is a transition of the application.
+type StateChange struct{ From, To State }
+
+// Task is a task that this application owns, with the input partitions in (topic, partition) order.
+type Task struct {
+	ID         TaskID
+	Partitions []TopicPartition
+}
+
+// RestoreStart opens the restore of one store from one changelog partition. There is one at each start of a task, also when From equals To.
+type RestoreStart struct {
+	Task      TaskID
+	Store     string
+	Changelog TopicPartition
+	From, To  int64  // offsets; To is exclusive: the high watermark when the restore began, transaction markers counted
+	Reason    string // why local state was not used, "" if it was or if there was none
+}
+
+// RestoreEnd closes a restore. Restored counts the records applied, which compaction, markers and expired windows make less than To - From.
+type RestoreEnd struct {
+	Task      TaskID
+	Store     string
+	Changelog TopicPartition
+	Restored  int64
+	Took      time.Duration
+}
+
+// Commit is a successful commit of one thread.
+type Commit struct {
+	Records int64 // input records processed since the commit before
+	Took    time.Duration
+	Reason  CommitReason
+}
+
+// CommitReason is what made a thread commit.
+type CommitReason string
+
+// The reasons for a commit.
+const (
+	CommitInterval  CommitReason = "interval"
+	CommitIdle      CommitReason = "idle"
+	CommitCacheFull CommitReason = "cache full"
+	CommitRebalance CommitReason = "rebalance"
+	CommitStop      CommitReason = "stop"
+	CommitError     CommitReason = "before a failing record"
+)
+
+// Listener is told what an application does. Nil fields are not called. Calls come from the application's goroutines, one at a time, and
+// hold up the work while they run.
+type Listener struct {
+	StateChanged  func(StateChange)
+	TasksAssigned func([]Task) // all tasks owned now, in task order; once per rebalance
+	RestoreStart  func(RestoreStart)
+	RestoreEnd    func(RestoreEnd)
+	Skipped       func(Skipped) // a record, or its part in one operator, was dropped by rule
+	Committed     func(Commit)
+	// Waiting is called when nothing can be done until something outside happens, and again about every five seconds while that lasts.
+	Waiting func(reason string)
+}

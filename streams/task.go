@@ -1,0 +1,176 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/store"
+)
+
+type taskState uint8
+
+const (
+	taskCreated taskState = iota
+	taskRestoring
+	taskRunning
+)
+
+// task is one partition's share of a sub-topology: its input queues, its stores and the bound graph between them. It belongs to one
+// stream thread and is used by that goroutine alone.
+type task struct {
+	id     TaskID
+	thread *thread
+	sub    *subtopology
+	db     *store.DB
+	state  taskState
+
+	queues     []*queue // in (topic, partition) order
+	changelogs []*changelog
+	flushers   []flusher     // in build order of the processors
+	clocks     []streamClock // stream times that survive a restart
+	ctx        *Context
+
+	processed    int64 // input records since the last commit
+	unknownSince int64 // wall clock in ms since when an input partition is in state unknown; 0 if none is
+	excused      bool  // the others of the sub-topology do not wait for it any more
+	hadOffsets   bool  // the group had a committed offset for at least one of its partitions
+}
+
+// changelog is one store's changelog partition.
+type changelog struct {
+	store string
+	tp    kafka.TopicPartition
+	id    [16]byte // topic id, to notice a topic that was deleted and made again
+	next  int64    // the offset after the last record that the store holds
+}
+
+type flusher struct {
+	node  string
+	flush func(*Context) error
+}
+
+type streamClock struct {
+	key     string
+	store   string
+	restore func(int64)
+	current func() int64
+}
+
+// newTask opens the task's stores and binds its graph. Queues get their positions, and stores their content, afterwards.
+func newTask(th *thread, id TaskID) (*task, error) {
+	t := &task{id: id, thread: th, sub: th.app.topology.subs[id.Subtopology], ctx: &Context{taskID: id.String()}}
+	specs := make([]store.Spec, len(t.sub.stores))
+	for i, s := range t.sub.stores {
+		specs[i] = s.Spec
+	}
+	db, err := store.Open(th.app.state.TaskDir(id.String()), specs, store.Options{Budget: th.budget, Logger: th.log})
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", id, err)
+	}
+	t.db = db
+	for _, s := range t.sub.stores {
+		if s.Logged {
+			topic := th.app.decorate(changelogTopic(s))
+			t.changelogs = append(t.changelogs, &changelog{store: s.Name, tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}})
+		}
+	}
+	b, err := newBinding(t, t.sub)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("task %s: %w", id, err), db.Abandon())
+	}
+	for _, s := range t.sub.sources {
+		for _, topic := range s.topics {
+			topic = th.app.fullName(topic)
+			if int(id.Partition) < len(th.topics[topic].Partitions) {
+				t.queues = append(t.queues, &queue{
+					tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}, source: s.bind(b),
+					partitionTime: noTime, epoch: -1, committed: noOffset,
+				})
+			}
+		}
+	}
+	slices.SortFunc(t.queues, func(a, b *queue) int { return a.tp.Compare(b.tp) })
+	return t, nil
+}
+
+// noOffset marks a partition without a committed offset.
+const noOffset int64 = -1
+
+func (t *task) partitions() []kafka.TopicPartition {
+	out := make([]kafka.TopicPartition, len(t.queues))
+	for i, q := range t.queues {
+		out[i] = q.tp
+	}
+	return out
+}
+
+func (t *task) describe() Task {
+	out := Task{ID: t.id}
+	for _, q := range t.queues {
+		out.Partitions = append(out.Partitions, TopicPartition(q.tp))
+	}
+	return out
+}
+
+// The task is the runtime of its graph.
+
+func (t *task) keyValue(name string) *store.KeyValue { return t.db.KeyValue(name) }
+
+func (t *task) window(name string) *store.Window { return t.db.Window(name) }
+
+func (t *task) observer(node string) *Observer {
+	return t.thread.app.observers[node]
+}
+
+func (t *task) onFlush(node string, flush func(*Context) error) {
+	t.flushers = append(t.flushers, flusher{node, flush})
+}
+
+func (t *task) registerStreamTime(storeName string, restore func(int64), current func() int64) {
+	t.clocks = append(t.clocks, streamClock{key: storeName, store: storeName, restore: restore, current: current})
+}
+
+func (t *task) skipped(_ *Context, s Skipped) {
+	t.thread.log.Warn(s.String())
+	t.thread.app.listen(func(l *Listener) {
+		if l.Skipped != nil {
+			l.Skipped(s)
+		}
+	})
+}
+
+func (t *task) outOfOrder(_ *Context, u OutOfOrder) { t.thread.log.Warn(u.String()) }
+
+// sink resolves a topic once; the partition of a record is chosen from its key bytes as Java's default partitioner does.
+func (t *task) sink(topic string, internal bool) sinkFunc {
+	if internal {
+		topic = t.thread.app.decorate(topic)
+	}
+	partitions := int32(len(t.thread.topics[topic].Partitions))
+	return func(ctx *Context, key, value []byte, ts int64, headers []Header) {
+		partition := int32(-1)
+		if key != nil {
+			partition = kafka.PartitionFor(key, partitions)
+		}
+		if err := t.thread.send(kafka.Message{
+			Topic: topic, Partition: partition, Timestamp: ts, Key: key, Value: value, Headers: toWire(headers),
+		}); err != nil {
+			ctx.fail(err)
+		}
+	}
+}
+
+// changelog writes to the partition that the task has, never to the one that the key's hash says (Kafka Streams 4.3.1,
+// ProcessorContextImpl.logChange). Changelog records carry no headers.
+func (t *task) changelog(storeName string) sinkLogFunc {
+	i := slices.IndexFunc(t.changelogs, func(c *changelog) bool { return c.store == storeName })
+	if i < 0 {
+		return func([]byte, []byte, int64) error { return nil }
+	}
+	tp := t.changelogs[i].tp
+	return func(key, value []byte, ts int64) error {
+		return t.thread.send(kafka.Message{Topic: tp.Topic, Partition: tp.Partition, Timestamp: ts, Key: key, Value: value})
+	}
+}

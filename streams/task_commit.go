@@ -1,0 +1,61 @@
+package streams
+
+import (
+	"time"
+
+	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/store"
+)
+
+// flush sends what the stores' caches hold back: per entry its changelog record, then its way downstream.
+func (t *task) flush() error {
+	for _, f := range t.flushers {
+		if err := f.flush(t.ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offsets adds the offsets that the group should know and does not.
+func (t *task) offsets(into map[kafka.TopicPartition]kafka.Offset) {
+	for _, q := range t.queues {
+		if next := q.next(); next > q.committed {
+			into[q.tp] = kafka.Offset{Offset: next, LeaderEpoch: q.epoch, Metadata: encodeOffsetMetadata(q.partitionTime)}
+		}
+	}
+}
+
+// advanced tells that the task has an offset to commit.
+func (t *task) advanced() bool {
+	for _, q := range t.queues {
+		if q.next() > q.committed {
+			return true
+		}
+	}
+	return false
+}
+
+// settle makes the state file follow a commit that the broker has confirmed. It is the last step: the file is never ahead of the changelog.
+func (t *task) settle(offsets map[kafka.TopicPartition]kafka.Offset, acked func(kafka.TopicPartition) int64, now time.Time) error {
+	c := store.Commit{Positions: map[string]store.Position{}, StreamTimes: map[string]int64{}, At: now}
+	for _, log := range t.changelogs {
+		log.next = max(log.next, acked(log.tp))
+		c.Positions[log.store] = store.Position{TopicID: log.id, Next: log.next, CommittedAt: now}
+	}
+	for _, clock := range t.clocks {
+		if at := clock.current(); at != noTime {
+			c.StreamTimes[clock.key] = at
+		}
+	}
+	if err := t.db.Commit(c); err != nil {
+		return err
+	}
+	for _, q := range t.queues {
+		if o, ok := offsets[q.tp]; ok {
+			q.committed = o.Offset
+		}
+	}
+	t.processed, t.hadOffsets = 0, true
+	return nil
+}

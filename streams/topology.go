@@ -1,0 +1,184 @@
+package streams
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/windowed-order-counter/lab/store"
+)
+
+// Topology is what a Builder built: the nodes, divided into sub-topologies that share no topic's partitions and
+// no store. It is immutable and may be used by any number of tasks at once.
+//
+// All names of internal topics are raw in it; the runtime prefixes them with the application id.
+type Topology struct {
+	nodes        []*node // build order
+	subs         []*subtopology
+	repartitions []*repartitionSpec
+	// copartitioned are sets of topics that must have equal partition counts, since a join reads them together.
+	copartitioned [][]string
+}
+
+// subtopology is the part of a topology that a task runs for one partition of its sources.
+type subtopology struct {
+	id      int
+	nodes   []*node // build order, as all that follows
+	sources []*source
+	stores  []*storeSpec
+	sinks   []string // topics written: user topics and repartition topics
+}
+
+// storeSpec is a store and the nodes that use it. What its changelog topic needs is in the Spec: kind and
+// retention.
+type storeSpec struct {
+	store.Spec
+	users        []string
+	materialized bool // named, or asked for by a join
+}
+
+// newTopology builds the operators in order of priority, each once its parents are built, and groups the nodes
+// (Kafka Streams 4.3.1, InternalStreamsBuilder.buildAndOptimizeTopology, InternalTopologyBuilder.makeNodeGroups).
+func newTopology(b *Builder) (*Topology, error) {
+	t := &Topology{}
+	relaxed := map[*vertex]bool{}
+	for _, v := range inBuildOrder(&b.root) {
+		if v.entry != nil {
+			for _, p := range v.parents {
+				if p.exit != nil {
+					v.entry.parents = append(v.entry.parents, p.exit)
+				}
+			}
+		}
+		if v.repart != nil {
+			v.repart.nullKeys = takesNullKeys(v, relaxed)
+			t.repartitions = append(t.repartitions, v.repart)
+		}
+		t.nodes = append(t.nodes, v.nodes...)
+	}
+
+	seen := map[string]bool{}
+	for _, n := range t.nodes {
+		if err := checkName(n.name); err != nil {
+			return nil, fmt.Errorf("node %s: %w", n.name, err)
+		}
+		if seen[n.name] {
+			return nil, fmt.Errorf("node %s: two nodes have this name", n.name)
+		}
+		seen[n.name] = true
+		for _, p := range n.parents {
+			p.children = append(p.children, n)
+		}
+		if n.store == nil {
+			continue
+		}
+		if !n.store.materialized {
+			n.store = nil
+			continue
+		}
+		n.store.users = append(n.store.users, n.name)
+	}
+	t.group()
+	for _, g := range b.groups {
+		if topics := topicsOf(g); len(topics) > 1 {
+			t.copartitioned = append(t.copartitioned, topics)
+		}
+	}
+	return t, nil
+}
+
+// inBuildOrder walks the operators by priority.
+func inBuildOrder(root *vertex) []*vertex {
+	root.written = true
+	var order []*vertex
+	ready := slices.Clone(root.children)
+	for len(ready) > 0 {
+		next := 0
+		for i, v := range ready {
+			if v.priority < ready[next].priority {
+				next = i
+			}
+		}
+		v := ready[next]
+		ready = slices.Delete(ready, next, next+1)
+		v.written = true
+		order = append(order, v)
+		for _, c := range v.children {
+			if !c.written && !slices.ContainsFunc(c.parents, func(p *vertex) bool { return !p.written }) {
+				ready = append(ready, c)
+			}
+		}
+	}
+	return order
+}
+
+// takesNullKeys tells whether a join that takes null keys is anywhere below v.
+func takesNullKeys(v *vertex, known map[*vertex]bool) bool {
+	below, ok := known[v]
+	if !ok {
+		below = slices.ContainsFunc(v.children, func(c *vertex) bool { return c.relaxed || takesNullKeys(c, known) })
+		known[v] = below
+	}
+	return below
+}
+
+// group unites each node with its parents and with the nodes that share its store, and numbers the groups by
+// their first node. A repartition topic unites nothing.
+func (t *Topology) group() {
+	parent := make(map[*node]*node, len(t.nodes))
+	var root func(n *node) *node
+	root = func(n *node) *node {
+		if p := parent[n]; p != nil {
+			r := root(p)
+			parent[n] = r
+			return r
+		}
+		return n
+	}
+	unite := func(a, c *node) {
+		if a, c = root(a), root(c); a != c {
+			parent[c] = a
+		}
+	}
+	user := map[*storeSpec]*node{}
+	for _, n := range t.nodes {
+		for _, p := range n.parents {
+			unite(n, p)
+		}
+		if n.store != nil {
+			if first := user[n.store]; first != nil {
+				unite(first, n)
+			} else {
+				user[n.store] = n
+			}
+		}
+	}
+	subs := map[*node]*subtopology{}
+	for _, n := range t.nodes {
+		sub := subs[root(n)]
+		if sub == nil {
+			sub = &subtopology{id: len(t.subs)}
+			subs[root(n)] = sub
+			t.subs = append(t.subs, sub)
+		}
+		sub.nodes = append(sub.nodes, n)
+		if n.kind == sourceNode {
+			sub.sources = append(sub.sources, n.src)
+		}
+		if n.kind == sinkNode && !slices.Contains(sub.sinks, n.topic) {
+			sub.sinks = append(sub.sinks, n.topic)
+		}
+		if n.store != nil && !slices.Contains(sub.stores, n.store) {
+			sub.stores = append(sub.stores, n.store)
+		}
+	}
+}
+
+func topicsOf(sources []*node) []string {
+	topics := make([]string, 0, len(sources))
+	for _, n := range sources {
+		topics = append(topics, n.topic)
+	}
+	sort.Strings(topics)
+	return slices.Compact(topics)
+}

@@ -1,0 +1,403 @@
+package topology_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/windowed-order-counter/lab/broker/brokertest"
+	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/streams"
+	"github.com/windowed-order-counter/lab/topology"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const deadline = 60 * time.Second
+
+// row is a record as testdata/dumps has it: what Kafka Streams 4.3.1 read and wrote when it ran the same program over the same input.
+type row struct {
+	Partition  int32
+	Timestamp  int64
+	Key, Value string // bytes
+}
+
+// readDump parses the lines of a dump: p=0 o=1 CreateTime ts=1789207200200 headers=[] key=<hex> "…" value=<hex> "…". Long values have no hex.
+func readDump(t *testing.T, topic string) []row {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", "dumps", topic+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var rows []row
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := lines.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var r row
+		var offset int64
+		if _, err := fmt.Sscanf(line, "p=%d o=%d CreateTime ts=%d", &r.Partition, &offset, &r.Timestamp); err != nil {
+			t.Fatalf("%s: %q: %v", topic, line, err)
+		}
+		_, rest, _ := strings.Cut(line, " key=")
+		key, rest, _ := strings.Cut(rest, " ")
+		_, value, ok := strings.Cut(rest, " value=")
+		if !ok {
+			t.Fatalf("%s: %q has no value", topic, line)
+		}
+		value, text, _ := strings.Cut(value, " ")
+		r.Key = unhex(t, key)
+		if r.Value = unhex(t, value); value == "" {
+			r.Value = strings.TrimSuffix(strings.TrimPrefix(text, `"`), `"`)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+func unhex(t *testing.T, s string) string {
+	t.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// lab is the topology at work on a broker of its own.
+type lab struct {
+	t      *testing.T
+	ctx    context.Context
+	client *kafka.Client
+	config streams.Config
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
+	t.Cleanup(cancel)
+	bootstrap := brokertest.Bootstrap(brokertest.Embedded(t))
+	client, err := kafka.New(ctx, kafka.Config{Seeds: strings.Split(bootstrap, ",")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	var specs []kafka.TopicSpec
+	for _, name := range []string{topology.OrdersPlaced, topology.OrdersStatus, topology.HighValueOrders, topology.OrdersPerStore,
+		topology.OrdersPerStoreMinute, topology.OrdersWithStatus} {
+		specs = append(specs, kafka.TopicSpec{Name: name, Partitions: topology.Partitions, Replication: -1})
+	}
+	if _, err := client.CreateTopics(ctx, specs); err != nil {
+		t.Fatal(err)
+	}
+	cfg := streams.DefaultConfig()
+	cfg.ApplicationID, cfg.Bootstrap, cfg.StateDir = topology.ApplicationID, []string{bootstrap}, t.TempDir()
+	cfg.CommitInterval = time.Second
+	cfg.SessionTimeout, cfg.HeartbeatInterval = 6*time.Second, 500*time.Millisecond
+	cfg.RepartitionPurgeInterval = time.Hour
+	return &lab{t: t, ctx: ctx, client: client, config: cfg}
+}
+
+// start runs an instance; the returned function stops it cleanly.
+func (l *lab) start(hooks topology.Hooks, listener streams.Listener) (stop func()) {
+	l.t.Helper()
+	top, err := topology.Build("")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	cfg := l.config
+	cfg.Observers, cfg.Listener = topology.Observers(hooks), listener
+	running := make(chan struct{}, 10)
+	cfg.Listener.StateChanged = func(s streams.StateChange) {
+		if s.To == streams.StateRunning {
+			running <- struct{}{}
+		}
+	}
+	app, err := streams.NewApp(top, cfg)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(l.ctx)
+	done := make(chan error, 1)
+	go func() { done <- app.Run(ctx) }()
+	select {
+	case <-running:
+	case err := <-done:
+		l.t.Fatalf("ended before it was running: %v", err)
+	case <-l.ctx.Done():
+		l.t.Fatal("not running in time")
+	}
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			l.t.Errorf("clean stop: %v", err)
+		}
+	}
+	l.t.Cleanup(stop)
+	return stop
+}
+
+func (l *lab) send(topic string, rows ...row) {
+	l.t.Helper()
+	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, r := range rows {
+		if err := p.Send(l.ctx, kafka.Message{Topic: topic, Partition: kafka.AnyPartition, Timestamp: r.Timestamp, Key: []byte(r.Key), Value: []byte(r.Value)}); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	if err := p.Close(l.ctx); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// read reads a topic to its end, by partition.
+func (l *lab) read(topic string) []row {
+	l.t.Helper()
+	topics, err := l.client.Topics(l.ctx, topic)
+	if err != nil || topics[topic] == nil {
+		l.t.Fatalf("topic %s: %v", topic, err)
+	}
+	f := l.client.NewFetcher(kafka.FetcherConfig{})
+	defer f.Close()
+	open := map[int32]bool{}
+	for p := range topics[topic].Partitions {
+		open[int32(p)] = true
+		f.Set(kafka.TopicPartition{Topic: topic, Partition: int32(p)}, 0)
+	}
+	var rows []row
+	for len(open) > 0 {
+		select {
+		case <-f.Ready():
+		case <-l.ctx.Done():
+			l.t.Fatalf("reading %s: %v", topic, context.Cause(l.ctx))
+		}
+		for _, a := range f.Poll() {
+			if a.Err != nil {
+				l.t.Fatal(a.Err)
+			}
+			for _, r := range a.Records {
+				rows = append(rows, row{a.Partition, r.Timestamp, string(r.Key), string(r.Value)})
+			}
+			if a.Next >= a.HighWatermark {
+				delete(open, a.Partition)
+			}
+		}
+	}
+	return rows
+}
+
+// awaitLag waits until the group has committed all of the input and of the repartition topic.
+func (l *lab) awaitLag() map[kafka.TopicPartition]kafka.Offset {
+	l.t.Helper()
+	repartition := topology.ApplicationID + "-" + topology.Repartition
+	var tps []kafka.TopicPartition
+	for p := range int32(topology.Partitions) {
+		tps = append(tps, kafka.TopicPartition{Topic: topology.OrdersPlaced, Partition: p}, kafka.TopicPartition{Topic: topology.OrdersStatus, Partition: p})
+	}
+	for p := range int32(topology.RepartitionPartitions) {
+		tps = append(tps, kafka.TopicPartition{Topic: repartition, Partition: p})
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ends, err := l.client.ListOffsets(l.ctx, tps, kafka.LatestOffset, kafka.ReadUncommitted)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		committed, err := l.client.CommittedOffsets(l.ctx, topology.ApplicationID, nil)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		lag := int64(0)
+		for tp, end := range ends {
+			lag += end - committed[tp].Offset
+		}
+		if lag == 0 {
+			return committed
+		}
+		select {
+		case <-tick.C:
+		case <-l.ctx.Done():
+			l.t.Fatalf("lag still %d", lag)
+		}
+	}
+}
+
+// last is the last row of each key: the cache may merge updates, so only these are fixed.
+func last(rows []row) map[string]row {
+	out := map[string]row{}
+	for _, r := range rows {
+		out[r.Key] = r
+	}
+	return out
+}
+
+// sorted is rows as a multiset: order between partitions is not fixed.
+func sorted(rows []row) []row {
+	return slices.SortedFunc(slices.Values(rows), func(a, b row) int {
+		return strings.Compare(fmt.Sprintf("%d %d %s %s", a.Partition, a.Timestamp, a.Key, a.Value), fmt.Sprintf("%d %d %s %s", b.Partition, b.Timestamp, b.Key, b.Value))
+	})
+}
+
+// The first four phases of the lab over the input that the Java program had: outputs, changelogs and committed offsets are the same bytes,
+// partitions and timestamps; only the order between keys is free.
+func TestSameAsJava(t *testing.T) {
+	l := newLab(t)
+	placed, status := readDump(t, topology.OrdersPlaced), readDump(t, topology.OrdersStatus)
+	slices.SortStableFunc(placed, func(a, b row) int { return int(a.Timestamp - b.Timestamp) })
+	if len(placed) != 307 || len(status) != 2 {
+		t.Fatalf("testdata has %d orders and %d status rows", len(placed), len(status))
+	}
+	applied, joined := make(chan string, 10), make(chan string, 10)
+	var skipped []streams.Skipped
+	stop := l.start(topology.Hooks{
+		TableApplied: func(id, status string) { applied <- id + "=" + status },
+		Joined:       func(id, value string) { joined <- id + "=" + value[:strings.IndexByte(value, '|')] },
+	}, streams.Listener{Skipped: func(s streams.Skipped) { skipped = append(skipped, s) }})
+	expect := func(c chan string, want string) {
+		t.Helper()
+		select {
+		case got := <-c:
+			if got != want {
+				t.Fatalf("%s where %s was expected", got, want)
+			}
+		case <-time.After(deadline):
+			t.Fatalf("no %s", want)
+		}
+	}
+	l.send(topology.OrdersPlaced, placed[:300]...)
+	l.awaitLag()
+	for _, late := range placed[300:304] { // ord-2001 to ord-2004
+		l.send(topology.OrdersPlaced, late)
+		l.awaitLag()
+	}
+	l.send(topology.OrdersStatus, status[0])
+	expect(applied, "ord-1042=PAID")
+	l.send(topology.OrdersPlaced, placed[304])
+	expect(joined, "ord-1042=PAID")
+	l.send(topology.OrdersStatus, status[1])
+	expect(applied, "ord-1042=SHIPPED")
+	l.send(topology.OrdersPlaced, placed[305])
+	expect(joined, "ord-1042=SHIPPED")
+	l.send(topology.OrdersPlaced, placed[306:]...)
+	committed := l.awaitLag()
+	stop()
+
+	if len(skipped) != 1 || skipped[0].Kind != streams.ExpiredWindow || skipped[0].Timestamp != 1789207245000 || skipped[0].StreamTime != 1789207380000 {
+		t.Errorf("skipped %+v, want ord-2004 alone", skipped)
+	}
+	for _, topic := range []string{topology.HighValueOrders, topology.OrdersWithStatus} {
+		if diff := cmp.Diff(sorted(readDump(t, topic)), sorted(l.read(topic))); diff != "" {
+			t.Errorf("%s (-Java +ours):\n%s", topic, diff)
+		}
+	}
+	for _, topic := range []string{topology.OrdersPerStore, topology.OrdersPerStoreMinute, topology.ApplicationID + "-" + topology.PerStoreChangelog,
+		topology.ApplicationID + "-" + topology.PerStoreMinuteChangelog, topology.ApplicationID + "-" + topology.StatusChangelog} {
+		if diff := cmp.Diff(last(readDump(t, topic)), last(l.read(topic))); diff != "" {
+			t.Errorf("%s, last per key (-Java +ours):\n%s", topic, diff)
+		}
+	}
+	compareOffsets(t, committed)
+	compareTopics(t, l)
+}
+
+// compareOffsets checks the group's offsets and their metadata, partition times included. The leader epoch is the broker's.
+func compareOffsets(t *testing.T, committed map[kafka.TopicPartition]kafka.Offset) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "committed-offsets.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		want[f[0]] = f[1] + " " + f[3]
+	}
+	got := map[string]string{}
+	for tp, o := range committed {
+		got[tp.String()] = fmt.Sprintf("offset=%d metadata=%s", o.Offset, o.Metadata)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("committed offsets (-Java +ours):\n%s", diff)
+	}
+}
+
+// compareTopics checks names, partition counts and configs of the internal topics, those of the engine's defaults included.
+func compareTopics(t *testing.T, l *lab) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "internal-topics.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		if !strings.HasPrefix(line, "Topic:") {
+			continue
+		}
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		name := strings.TrimPrefix(f[0], "Topic: ")
+		// min.insync.replicas is printed by the broker, Streams does not set it.
+		configs := strings.TrimPrefix(strings.TrimPrefix(f[4], "Configs: "), "min.insync.replicas=1,")
+		want[name] = f[2] + " " + sortedConfigs(configs)
+	}
+	names := slices.Collect(maps.Keys(want))
+	topics, err := l.client.Topics(l.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configs, err := l.client.TopicConfigs(l.ctx, names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for name, topic := range topics {
+		if !strings.HasPrefix(name, topology.ApplicationID+"-") {
+			continue
+		}
+		var set []string
+		for _, e := range configs[name] {
+			if e.Source == kafka.SourceTopic {
+				set = append(set, e.Name+"="+e.Value)
+			}
+		}
+		got[name] = "PartitionCount: " + strconv.Itoa(len(topic.Partitions)) + " " + sortedConfigs(strings.Join(set, ","))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("internal topics (-Java +ours):\n%s", diff)
+	}
+}
+
+// sortedConfigs sorts a=b,c=d,e; a part without = belongs to the value before it, as in cleanup.policy=compact,delete.
+func sortedConfigs(s string) string {
+	var out []string
+	for part := range strings.SplitSeq(s, ",") {
+		if strings.Contains(part, "=") || len(out) == 0 {
+			out = append(out, part)
+		} else {
+			out[len(out)-1] += "," + part
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
