@@ -1,0 +1,235 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/windowed-order-counter/lab/internal/process"
+)
+
+const (
+	// pollEvery is how often a starting broker is looked at.
+	pollEvery = 20 * time.Millisecond
+	// logTail is how much of the log an error shows.
+	logTail = 2048
+)
+
+// embedded is the broker that Serve runs in a process of its own, see there. It outlives the command that started it.
+type embedded struct {
+	cfg   Config
+	files files
+}
+
+func (e embedded) Status(ctx context.Context) (Record, error) {
+	r, err := liveRecord(ctx, e.files)
+	if err != nil {
+		return Record{}, err
+	}
+	return r, r.agrees(e.cfg)
+}
+
+// Up starts the process unless one runs. A broker that is on its way out is waited for.
+func (e embedded) Up(ctx context.Context) (_ Record, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.StartTimeout)
+	defer cancel()
+	if err := os.MkdirAll(filepath.Dir(e.files.record), 0o755); err != nil {
+		return Record{}, err
+	}
+	lock, err := acquire(ctx, e.files.upLock)
+	if err != nil {
+		return Record{}, fmt.Errorf("waiting for another command that is starting the broker: %w", err)
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+
+	r, err := e.Status(ctx)
+	if err == nil {
+		r, err = e.await(ctx, r.ID)
+	}
+	if !notRunning(err) {
+		return r, err
+	}
+	return e.start(ctx)
+}
+
+// start runs the serving process and waits until it answers.
+func (e embedded) start(ctx context.Context) (_ Record, err error) {
+	cmd, err := e.command()
+	if err != nil {
+		return Record{}, err
+	}
+	log, err := os.OpenFile(e.files.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return Record{}, err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	info, err := log.Stat()
+	if err != nil {
+		return Record{}, err
+	}
+	// Stdin stays nil, the null device. Nothing of the parent's is inherited, or `lab phase 1 | tee` would not end before the broker.
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := errors.Join(keepInherited(), process.Detach(cmd)); err != nil {
+		return Record{}, fmt.Errorf("detaching the broker: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return Record{}, fmt.Errorf("starting the broker: %w", err)
+	}
+	id, err := process.Of(cmd.Process.Pid)
+	var r Record
+	if err == nil {
+		r, err = e.await(ctx, id)
+	}
+	switch {
+	case notRunning(err), errors.Is(err, process.ErrGone):
+		return Record{}, fmt.Errorf("%w: %w; the end of %s:\n%s", ErrExited, exitOf(cmd), e.files.log, tail(e.files.log, info.Size()))
+	case err != nil:
+		// Half a broker must not stay behind: it has written nothing yet that a kill could tear.
+		return Record{}, errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()))
+	}
+	e.cfg.Progress(r.announce())
+	return r, cmd.Process.Release()
+}
+
+// command builds the command line of the serving process.
+func (e embedded) command() (*exec.Cmd, error) {
+	argv := e.cfg.Command
+	if len(argv) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("finding the lab's own program: %w", err)
+		}
+		argv = []string{self, "broker", "serve"}
+	}
+	port := e.cfg.Port
+	if port == 0 {
+		port = DefaultPort
+	}
+	dir := filepath.Dir(filepath.Dir(e.files.record))
+	argv = append(slices.Clone(argv), "--dir", dir, "--port", strconv.Itoa(port))
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = dir
+	// The variables of the global flags that exclude an embedded broker are for the parent, which has decided.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "LAB_BOOTSTRAP=") || strings.HasPrefix(kv, "LAB_BROKER=")
+	})
+	return cmd, nil
+}
+
+// await returns the record of process id once it answers, or ErrNotRunning once it is gone.
+func (e embedded) await(ctx context.Context, id process.ID) (Record, error) {
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	last := errors.New("it has not written its record")
+	for {
+		running, err := id.Running()
+		if err != nil {
+			return Record{}, err
+		}
+		if !running {
+			return Record{}, errors.Join(ErrNotRunning, removeStale(ctx, e.files, id))
+		}
+		r, err := readRecord(e.files.record)
+		switch {
+		case err == nil && r.ID == id:
+			if last = e.cfg.Probe(ctx, r.Bootstrap); last == nil {
+				return r, r.agrees(e.cfg)
+			}
+		case err != nil && !notRunning(err):
+			return Record{}, err
+		}
+		select {
+		case <-ctx.Done():
+			err := fmt.Errorf("pid %d does not answer: %w (%w)", id.PID, last, ctx.Err())
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%w: %w", ErrTimeout, err)
+			}
+			return Record{}, err
+		case <-ticker.C:
+		}
+	}
+}
+
+// Down asks the process to end and waits for it. kfake writes its indexes and producer states on the way out, so a kill, which can
+// leave a transaction half written, only comes when forced and only after asking.
+func (e embedded) Down(ctx context.Context, force bool) error {
+	r, err := e.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if err := requestStop(e.files, r.ID); err != nil && !errors.Is(err, process.ErrGone) {
+		return fmt.Errorf("stopping the broker, pid %d: %w", r.PID, err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, e.cfg.StopTimeout)
+	defer cancel()
+	err = r.Wait(waiting)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		if !force {
+			return fmt.Errorf("%w: pid %d still runs %s after it was asked to end", ErrTimeout, r.PID, e.cfg.StopTimeout)
+		}
+		if err := r.Kill(); err != nil && !errors.Is(err, process.ErrGone) {
+			return fmt.Errorf("killing the broker, pid %d: %w", r.PID, err)
+		}
+		err = r.Wait(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for the broker, pid %d, to end: %w", r.PID, err)
+	}
+	return removeStale(ctx, e.files, r.ID)
+}
+
+// announce says where the broker is, and why not where it was wanted.
+func (r Record) announce() string {
+	line := fmt.Sprintf("broker %s on %s, pid %d", r.Kind, r.Bootstrap, r.PID)
+	if r.Port != r.Asked {
+		line += fmt.Sprintf(" (port %d is taken)", r.Asked)
+	}
+	return line
+}
+
+// exitOf reaps a process that has ended and says how.
+func exitOf(cmd *exec.Cmd) error {
+	if err := cmd.Wait(); err != nil {
+		return err
+	}
+	return errors.New("exit status 0")
+}
+
+// ignoreExit drops the error that only says that a process ended badly.
+func ignoreExit(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return nil
+	}
+	return err
+}
+
+// tail returns the end of what was written to a file from an offset on.
+func tail(path string, from int64) []byte {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Append(nil, err)
+	}
+	raw = raw[min(from, int64(len(raw))):]
+	if len(raw) > logTail {
+		raw = raw[len(raw)-logTail:]
+	}
+	return bytes.TrimSpace(raw)
+}
+
+// remove removes a file that may not be there.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

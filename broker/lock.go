@@ -1,0 +1,30 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/windowed-order-counter/lab/internal/filelock"
+)
+
+// lockRetry is how often acquire looks again: file locks cannot be waited for with a deadline.
+const lockRetry = 20 * time.Millisecond
+
+// acquire takes the lock on path, waiting for its holder until ctx ends.
+func acquire(ctx context.Context, path string) (*filelock.Lock, error) {
+	ticker := time.NewTicker(lockRetry)
+	defer ticker.Stop()
+	for {
+		lock, err := filelock.Try(path)
+		var held *filelock.HeldError
+		if !errors.As(err, &held) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,43 @@
+// Package atomicfile replaces a small file as a whole: after a crash it holds the old content or the new one, never a part.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// Write replaces path with data. The data is on disk before the name points at it, and the name is on disk before Write returns.
+func Write(path string, data []byte) error {
+	folder := filepath.Dir(path)
+	tmp, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, errors.Join(err, os.Remove(tmp.Name())))
+	}
+	if err := syncFolder(folder); err != nil {
+		return fmt.Errorf("writing %s: syncing its folder: %w", path, err)
+	}
+	return nil
+}
+
+// syncFolder makes a rename durable. Windows cannot open a folder for that, and journals the rename by itself.
+func syncFolder(folder string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,101 @@
+// Package connect gets a command from its flags to a client of the workspace's broker.
+package connect
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+
+	"github.com/windowed-order-counter/lab/broker"
+	"github.com/windowed-order-counter/lab/internal/kafka"
+)
+
+// Options are the global flags that choose a broker.
+type Options struct {
+	Dir       string
+	Kind      string // --broker, "" if not given
+	Bootstrap string // --bootstrap, "" if not given
+	Port      int    // --port, 0 if not given
+	// Progress gets a line for each step of starting a broker.
+	Progress func(line string)
+	Logger   *slog.Logger
+}
+
+// Conn is a client with the broker that it talks to.
+type Conn struct {
+	*kafka.Client
+	Broker broker.Record
+}
+
+// Bootstrap lists the broker's addresses.
+func (c *Conn) Bootstrap() string { return c.Broker.Bootstrap }
+
+// Ours reports whether the lab started the broker. On another one only a phase creates the lab's topics unasked.
+func (c *Conn) Ours() bool { return c.Broker.Kind != broker.Existing }
+
+// Config is what package broker needs to know.
+func (o Options) Config() (broker.Config, error) {
+	kind, err := broker.ParseKind(o.Kind)
+	if err != nil {
+		return broker.Config{}, err
+	}
+	return broker.Config{
+		Dir: o.Dir, Kind: kind, Bootstrap: o.Bootstrap, Port: o.Port, Progress: o.Progress,
+		Probe: func(ctx context.Context, bootstrap string) error {
+			c, err := kafka.New(ctx, kafka.Config{Seeds: seeds(bootstrap)})
+			if err == nil {
+				c.Close()
+			}
+			return err
+		},
+	}, nil
+}
+
+// Up connects to the workspace's broker and starts it if there is none. Close the connection.
+func Up(ctx context.Context, o Options) (*Conn, error) {
+	cfg, err := o.Config()
+	if err != nil {
+		return nil, err
+	}
+	b, err := broker.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r, err := b.Up(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return dial(ctx, o, r)
+}
+
+// Find connects to the workspace's broker, or returns broker.ErrNotRunning. Close the connection.
+func Find(ctx context.Context, o Options) (*Conn, error) {
+	cfg, err := o.Config()
+	if err != nil {
+		return nil, err
+	}
+	r, err := broker.Find(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return dial(ctx, o, r)
+}
+
+func dial(ctx context.Context, o Options, r broker.Record) (*Conn, error) {
+	client, err := kafka.New(ctx, kafka.Config{Seeds: seeds(r.Bootstrap), Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Client: client, Broker: r}, nil
+}
+
+// IsGone tells whether err says that no broker could be asked.
+func IsGone(err error) bool {
+	var network *kafka.NetworkError
+	return errors.Is(err, broker.ErrNotRunning) || errors.As(err, &network)
+}
+
+func seeds(bootstrap string) []string {
+	return strings.FieldsFunc(bootstrap, func(r rune) bool { return r == ',' || r == ' ' })
+}

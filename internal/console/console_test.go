@@ -1,0 +1,90 @@
+package console_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/windowed-order-counter/lab/internal/console"
+)
+
+func TestStepWaitsForEnter(t *testing.T) {
+	in, enter := io.Pipe()
+	defer enter.Close() //nolint:errcheck // ends the reader
+	var out strings.Builder
+	c := console.New(console.Config{In: in, Out: &out, Interactive: true})
+	done := make(chan error)
+	go func() { done <- c.Step(t.Context(), "start the broker", "records need a log") }()
+	if _, err := io.WriteString(enter, "\n"); err != nil { // returns once it has been read
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if want := "→ start the broker\n  records need a log\n  [Enter] "; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestStepEndsWithItsContext(t *testing.T) {
+	in, enter := io.Pipe()
+	defer enter.Close() //nolint:errcheck // ends the reader
+	c := console.New(console.Config{In: in, Out: io.Discard, Interactive: true})
+	gone := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	if err := c.Step(ctx, "", ""); !errors.Is(err, gone) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "n\n": false, "\n": false, "": false} {
+		c := console.New(console.Config{In: strings.NewReader(answer), Out: io.Discard, Interactive: true})
+		if got, err := c.Confirm(t.Context(), "stop instance a?"); got != want || err != nil {
+			t.Errorf("%q: got %v, %v", answer, got, err)
+		}
+	}
+}
+
+// Without a person nothing waits: an unattended run must not hang on a question.
+func TestNotInteractive(t *testing.T) {
+	var out strings.Builder
+	c := console.New(console.Config{In: iotestNever{}, Out: &out})
+	if err := c.Step(t.Context(), "what", "why"); err != nil {
+		t.Error(err)
+	}
+	if yes, err := c.Confirm(t.Context(), "sure?"); !yes || err != nil {
+		t.Error(yes, err)
+	}
+	if strings.Contains(out.String(), "Enter") || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("%q", out.String())
+	}
+}
+
+// iotestNever fails the test's process if it is read.
+type iotestNever struct{}
+
+func (iotestNever) Read([]byte) (int, error) { panic("input was read") }
+
+func TestColorOnlyIfAsked(t *testing.T) {
+	var out strings.Builder
+	console.New(console.Config{Out: &out, Color: true}).Title("phase %d", 1)
+	if want := "\x1b[1mphase 1\x1b[0m\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestNullDeviceIsNoTerminal(t *testing.T) {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // read only
+	if console.IsTerminal(f) {
+		t.Error("the null device passes for a terminal")
+	}
+}

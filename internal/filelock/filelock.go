@@ -1,0 +1,66 @@
+// Package filelock is an exclusive lock on a file that the system gives back when its holder ends, however it ends.
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// HeldError says that another process has the lock.
+type HeldError struct {
+	Path string
+	PID  int // 0 if the holder has not written it yet
+}
+
+func (e *HeldError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("%s is locked by another process", e.Path)
+	}
+	return fmt.Sprintf("%s is locked by process %d", e.Path, e.PID)
+}
+
+var errHeld = errors.New("held")
+
+// Lock is a lock that this process has.
+type Lock struct{ file *os.File }
+
+// Try takes the lock at path, creating file and folder as needed, or returns a *HeldError at once. The file names the holder's pid and
+// stays behind: removing it would let two processes lock two files of one name.
+func Try(path string) (*Lock, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(f); err != nil {
+		defer f.Close() //nolint:errcheck // read only
+		if !errors.Is(err, errHeld) {
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		text, _ := os.ReadFile(path) // the pid is only for the message
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+		return nil, &HeldError{Path: path, PID: pid}
+	}
+	l := &Lock{file: f}
+	if err := l.sign(); err != nil {
+		return nil, errors.Join(err, l.Release())
+	}
+	return l, nil
+}
+
+func (l *Lock) sign() error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// Release gives the lock back.
+func (l *Lock) Release() error { return l.file.Close() }

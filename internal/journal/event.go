@@ -1,0 +1,221 @@
+// Package journal is what the instances of an application say to the programs around them: typed JSON lines, one file per process, so that
+// phases, verify and status need not read the text meant for people.
+//
+// An event is written before the instance goes on, so what a killed instance did is in its journal.
+package journal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Event is one line. Exactly one of the pointers is set.
+type Event struct {
+	Time        time.Time `json:"time"`
+	Application string    `json:"application"`
+	Instance    string    `json:"instance"`
+
+	Started      *Started      `json:"started,omitempty"`
+	State        *State        `json:"state,omitempty"`
+	Tasks        *Tasks        `json:"tasks,omitempty"`
+	FirstRecord  *FirstRecord  `json:"first_record,omitempty"`
+	TableApplied *TableApplied `json:"table_applied,omitempty"`
+	Joined       *Joined       `json:"joined,omitempty"`
+	RestoreStart *RestoreStart `json:"restore_start,omitempty"`
+	RestoreEnd   *RestoreEnd   `json:"restore_end,omitempty"`
+	Skipped      *Skipped      `json:"skipped,omitempty"`
+	Waiting      *Waiting      `json:"waiting,omitempty"`
+	Stopped      *Stopped      `json:"stopped,omitempty"`
+}
+
+// Payload is what an event tells: one of the types below.
+type Payload interface {
+	// Line is the event as a person reads it, in the words of the original program.
+	Line(e *Event) string
+	in(e *Event)
+}
+
+// Payload returns the event's own part, nil for a kind that this version does not know.
+func (e *Event) Payload() Payload {
+	switch {
+	case e.Started != nil:
+		return e.Started
+	case e.State != nil:
+		return e.State
+	case e.Tasks != nil:
+		return e.Tasks
+	case e.FirstRecord != nil:
+		return e.FirstRecord
+	case e.TableApplied != nil:
+		return e.TableApplied
+	case e.Joined != nil:
+		return e.Joined
+	case e.RestoreStart != nil:
+		return e.RestoreStart
+	case e.RestoreEnd != nil:
+		return e.RestoreEnd
+	case e.Skipped != nil:
+		return e.Skipped
+	case e.Waiting != nil:
+		return e.Waiting
+	case e.Stopped != nil:
+		return e.Stopped
+	default:
+		return nil
+	}
+}
+
+// Line is the event as a person reads it.
+func (e *Event) Line() string {
+	if p := e.Payload(); p != nil {
+		return p.Line(e)
+	}
+	return ""
+}
+
+// Started is an instance's first event.
+type Started struct {
+	PID        int      `json:"pid"`
+	Bootstrap  string   `json:"bootstrap"`
+	Guarantee  string   `json:"guarantee"`
+	Properties []string `json:"properties"` // all of them, as key=value
+}
+
+// State is a change of the instance's state, in Kafka Streams' words: CREATED, REBALANCING, RUNNING, PENDING_SHUTDOWN, NOT_RUNNING, ERROR.
+type State struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Tasks is what an instance owns after an assignment, and nothing if it owns no task.
+type Tasks struct {
+	Active []Task `json:"active"`
+}
+
+// Task is one active task with its input partitions, each as topic-partition.
+type Task struct {
+	ID         string   `json:"id"`
+	Partitions []string `json:"partitions"`
+}
+
+// FirstRecord is the first record of a store that this instance counts.
+type FirstRecord struct {
+	Store     string `json:"store"`
+	Partition string `json:"partition"` // the repartition partition that it came from
+}
+
+// TableApplied is a row of the status table that has just been replaced.
+type TableApplied struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Joined is an order that found its status row.
+type Joined struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// RestoreStart opens the restore of one changelog partition; there is one at every start of a task, also when there is nothing to restore.
+type RestoreStart struct {
+	Store     string `json:"store"`
+	Partition string `json:"partition"`
+	From      int64  `json:"from"`
+	To        int64  `json:"to"`
+	Reason    string `json:"reason,omitempty"` // why local state was not used, if there was some
+}
+
+// RestoreEnd closes the restore of one changelog partition.
+type RestoreEnd struct {
+	Store     string `json:"store"`
+	Partition string `json:"partition"`
+	Restored  int64  `json:"restored"`
+}
+
+// Skipped is a record that was dropped, with the reason in Kafka Streams' words.
+type Skipped struct {
+	Text string `json:"text"`
+}
+
+// Waiting is a time in which an instance can do nothing until something happens elsewhere. It is repeated while that lasts.
+type Waiting struct {
+	Reason string `json:"reason"`
+}
+
+// Stopped is an instance's last event; a killed one has none.
+type Stopped struct {
+	Error string `json:"error,omitempty"` // "" for a clean stop
+}
+
+// Line is the line with which an instance tells its pid.
+func (p *Started) Line(e *Event) string {
+	return fmt.Sprintf("instance %s pid %d", e.Instance, p.PID)
+}
+
+// Line is the state listener's line.
+func (p *State) Line(e *Event) string {
+	return fmt.Sprintf("state %s %s -> %s", e.Instance, p.From, p.To)
+}
+
+// Line is the task observer's line.
+func (p *Tasks) Line(e *Event) string {
+	tasks := make([]string, 0, len(p.Active))
+	for _, t := range p.Active {
+		tasks = append(tasks, t.ID+"=["+strings.Join(t.Partitions, ", ")+"]")
+	}
+	slices.Sort(tasks)
+	return fmt.Sprintf("active tasks %s {%s}", e.Instance, strings.Join(tasks, ", "))
+}
+
+// Line is printed once per store and owner.
+func (p *FirstRecord) Line(e *Event) string {
+	return fmt.Sprintf("first record for %s instance=%s partition=%s", p.Store, e.Instance, p.Partition)
+}
+
+// Line names the row as it now stands.
+func (p *TableApplied) Line(*Event) string { return "table applied " + p.Key + "=" + p.Value }
+
+// Line names the joined record.
+func (p *Joined) Line(*Event) string { return "joined " + p.Key + "=" + p.Value }
+
+// Line is the restore listener's line.
+func (p *RestoreStart) Line(e *Event) string {
+	return fmt.Sprintf("restore start instance=%s store=%s partition=%s from=%d to=%d", e.Instance, p.Store, p.Partition, p.From, p.To)
+}
+
+// Line is the restore listener's line.
+func (p *RestoreEnd) Line(e *Event) string {
+	return fmt.Sprintf("restore end instance=%s store=%s partition=%s restored=%d", e.Instance, p.Store, p.Partition, p.Restored)
+}
+
+// Line is the warning in the original's words and with its time stamp.
+func (p *Skipped) Line(e *Event) string {
+	return e.Time.Format("[2006-01-02 15:04:05,000] ") + "WARN " + p.Text
+}
+
+// Line says what must happen elsewhere.
+func (p *Waiting) Line(e *Event) string {
+	return fmt.Sprintf("instance %s waits: %s", e.Instance, p.Reason)
+}
+
+// Line says how the instance ended.
+func (p *Stopped) Line(e *Event) string {
+	if p.Error != "" {
+		return fmt.Sprintf("instance %s failed: %s", e.Instance, p.Error)
+	}
+	return fmt.Sprintf("instance %s stopped", e.Instance)
+}
+
+func (p *Started) in(e *Event)      { e.Started = p }
+func (p *State) in(e *Event)        { e.State = p }
+func (p *Tasks) in(e *Event)        { e.Tasks = p }
+func (p *FirstRecord) in(e *Event)  { e.FirstRecord = p }
+func (p *TableApplied) in(e *Event) { e.TableApplied = p }
+func (p *Joined) in(e *Event)       { e.Joined = p }
+func (p *RestoreStart) in(e *Event) { e.RestoreStart = p }
+func (p *RestoreEnd) in(e *Event)   { e.RestoreEnd = p }
+func (p *Skipped) in(e *Event)      { e.Skipped = p }
+func (p *Waiting) in(e *Event)      { e.Waiting = p }
+func (p *Stopped) in(e *Event)      { e.Stopped = p }

@@ -1,0 +1,188 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/windowed-order-counter/lab/internal/journal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func create(t *testing.T, dir, application, instance string, pid int) *journal.Writer {
+	t.Helper()
+	clock := time.Unix(100, 0).UTC()
+	w, err := journal.Create(journal.Path(dir, application, instance, pid), application, instance, func() time.Time {
+		clock = clock.Add(time.Second)
+		return clock
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// The lines are those of the original program.
+func TestLines(t *testing.T) {
+	tests := []struct {
+		payload journal.Payload
+		want    string
+	}{
+		{&journal.Started{PID: 7}, "instance a pid 7"},
+		{&journal.State{From: "CREATED", To: "REBALANCING"}, "state a CREATED -> REBALANCING"},
+		{
+			&journal.Tasks{Active: []journal.Task{
+				{ID: "1_1", Partitions: []string{"order-counter-orders-by-store-repartition-1"}},
+				{ID: "0_0", Partitions: []string{"orders.status-0", "orders.placed-0"}},
+			}},
+			"active tasks a {0_0=[orders.status-0, orders.placed-0], 1_1=[order-counter-orders-by-store-repartition-1]}",
+		},
+		{&journal.Tasks{}, "active tasks a {}"},
+		{
+			&journal.FirstRecord{Store: "store-17", Partition: "order-counter-orders-by-store-repartition-1"},
+			"first record for store-17 instance=a partition=order-counter-orders-by-store-repartition-1",
+		},
+		{&journal.TableApplied{Key: "ord-1042", Value: "PAID"}, "table applied ord-1042=PAID"},
+		{&journal.Joined{Key: "ord-1042", Value: "PAID|{}"}, "joined ord-1042=PAID|{}"},
+		{
+			&journal.RestoreStart{Store: "orders-per-store", Partition: "order-counter-orders-per-store-changelog-1", From: 0, To: 13},
+			"restore start instance=a store=orders-per-store partition=order-counter-orders-per-store-changelog-1 from=0 to=13",
+		},
+		{
+			&journal.RestoreEnd{Store: "orders-per-store", Partition: "order-counter-orders-per-store-changelog-1", Restored: 13},
+			"restore end instance=a store=orders-per-store partition=order-counter-orders-per-store-changelog-1 restored=13",
+		},
+		{&journal.Skipped{Text: "Skipping record for expired window."}, "[1970-01-01 00:01:50,000] WARN Skipping record for expired window."},
+		{&journal.Waiting{Reason: "no topic"}, "instance a waits: no topic"},
+		{&journal.Stopped{}, "instance a stopped"},
+		{&journal.Stopped{Error: "broker gone"}, "instance a failed: broker gone"},
+	}
+	dir := t.TempDir()
+	w := create(t, dir, "order-counter", "a", 7)
+	var want, got []string
+	for _, tt := range tests {
+		written := w.Write(tt.payload)
+		want = append(want, tt.want)
+		if line := written.Line(); line != tt.want {
+			t.Errorf("written: got %q, want %q", line, tt.want)
+		}
+	}
+	events, err := journal.Read(journal.Path(dir, "order-counter", "a", 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range events {
+		got = append(got, events[i].Line())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadAllMergesByTimeAndApplication(t *testing.T) {
+	dir := t.TempDir()
+	a, b := create(t, dir, "order-counter", "a", 1), create(t, dir, "order-counter", "b", 2)
+	other := create(t, dir, "order-counter.x", "a", 3)
+	a.Write(&journal.Started{PID: 1}) // second 101
+	a.Write(&journal.State{To: "RUNNING"})
+	b.Write(&journal.Started{PID: 2}) // second 101
+	other.Write(&journal.Started{PID: 3})
+	events, err := journal.ReadAll(dir, "order-counter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i := range events {
+		got = append(got, events[i].Line())
+	}
+	if diff := cmp.Diff([]string{"instance a pid 1", "instance b pid 2", "state a  -> RUNNING"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A killed writer may leave half a line. It is not an event, and the next process that gets the same pid goes on after the whole lines.
+func TestHalfALineIsNoEvent(t *testing.T) {
+	dir := t.TempDir()
+	path := journal.Path(dir, "order-counter", "a", 1)
+	if err := os.WriteFile(path, []byte(`{"instance":"a","stopped":{}}`+"\n"+`{"instance":"a","sto`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	events, err := journal.Read(path)
+	if err != nil || len(events) != 1 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+	create(t, dir, "order-counter", "a", 1).Write(&journal.Started{PID: 1})
+	events, err = journal.Read(path)
+	if err != nil || len(events) != 2 {
+		t.Errorf("after the next process began: %d events, %v", len(events), err)
+	}
+	if events, err := journal.Read(path + ".none"); err != nil || len(events) != 0 {
+		t.Errorf("no file: %d events, %v", len(events), err)
+	}
+}
+
+func TestWaitSeesEventsThatComeLater(t *testing.T) {
+	dir := t.TempDir()
+	f := journal.Follow(journal.Path(dir, "order-counter", "a", 1))
+	defer f.Close() //nolint:errcheck // read only
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		w := create(t, dir, "order-counter", "a", 1)
+		w.Write(&journal.Started{PID: 1})
+		w.Write(&journal.TableApplied{Key: "ord-1042", Value: "PAID"})
+		w.Write(&journal.TableApplied{Key: "ord-1042", Value: "SHIPPED"})
+	}()
+	defer func() { <-written }()
+	applied := func(e *journal.Event) bool { return e.TableApplied != nil }
+	for _, want := range []string{"PAID", "SHIPPED"} { // each once, in order
+		e, err := f.Wait(ctx, "a table row", applied)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.TableApplied.Value != want {
+			t.Errorf("got %s, want %s", e.TableApplied.Value, want)
+		}
+	}
+}
+
+func TestWaitErrorTellsWhatForHowLongAndTheLastLines(t *testing.T) {
+	dir := t.TempDir()
+	w := create(t, dir, "order-counter", "a", 1)
+	for range 9 {
+		w.Write(&journal.State{From: "RUNNING", To: "REBALANCING"})
+	}
+	w.Write(&journal.Stopped{Error: "no broker"})
+	f := journal.Follow(journal.Path(dir, "order-counter", "a", 1))
+	defer f.Close() //nolint:errcheck // read only
+	exited := errors.New("instance a exited")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(exited)
+	_, err := f.Wait(ctx, "RUNNING", func(e *journal.Event) bool { return e.State != nil && e.State.To == "RUNNING" })
+	var wait *journal.WaitError
+	if !errors.As(err, &wait) || !errors.Is(err, exited) {
+		t.Fatalf("got %v", err)
+	}
+	if len(wait.Last) != 5 || wait.Last[4] != "instance a failed: no broker" {
+		t.Errorf("last lines: %q", wait.Last)
+	}
+	for _, part := range []string{"for RUNNING", "waited ", "instance a failed: no broker"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q lacks %q", err, part)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package kafkatools
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/windowed-order-counter/lab/internal/kafka"
+)
+
+// Group is a consumer group with its progress.
+type Group struct {
+	ID, State string
+	Rows      []GroupRow
+}
+
+// GroupRow is one partition of a group: assigned to a member, committed, or both.
+type GroupRow struct {
+	kafka.TopicPartition
+	Current  int64 // the committed offset, -1 for none
+	End      int64 // the high watermark
+	MemberID string
+	Host     string
+	ClientID string
+}
+
+// Lag is how far the group is behind, and unknown without a committed offset.
+func (r GroupRow) Lag() (lag int64, known bool) {
+	if r.Current < 0 {
+		return 0, false
+	}
+	return r.End - r.Current, true
+}
+
+// Behind is the sum of all lags. A partition without a committed offset counts with what it holds: nothing on an empty one.
+func (g Group) Behind() int64 {
+	var sum int64
+	for _, r := range g.Rows {
+		if lag, known := r.Lag(); known {
+			sum += lag
+		} else {
+			sum += r.End
+		}
+	}
+	return sum
+}
+
+// DescribeGroup asks for a group's members, offsets and log ends. A group that does not exist has state Dead and no rows.
+func DescribeGroup(ctx context.Context, client *kafka.Client, id string) (Group, error) {
+	d, err := client.DescribeGroup(ctx, id)
+	if err != nil {
+		return Group{}, err
+	}
+	committed, err := client.CommittedOffsets(ctx, id, nil)
+	if err != nil {
+		return Group{}, err
+	}
+	// The members with the most partitions come first, as in Kafka's tool, and what nobody owns last.
+	members := slices.Clone(d.Members)
+	slices.SortStableFunc(members, func(a, b kafka.GroupMember) int { return cmp.Compare(len(b.Assigned), len(a.Assigned)) })
+	var rows []GroupRow
+	owned := map[kafka.TopicPartition]bool{}
+	for _, m := range members {
+		for _, tp := range slices.SortedFunc(slices.Values(m.Assigned), kafka.TopicPartition.Compare) {
+			owned[tp] = true
+			rows = append(rows, GroupRow{TopicPartition: tp, MemberID: m.MemberID, Host: m.Host, ClientID: m.ClientID})
+		}
+	}
+	for _, tp := range slices.SortedFunc(maps.Keys(committed), kafka.TopicPartition.Compare) {
+		if !owned[tp] {
+			rows = append(rows, GroupRow{TopicPartition: tp, MemberID: "-", Host: "-", ClientID: "-"})
+		}
+	}
+	tps := make([]kafka.TopicPartition, len(rows))
+	for i := range rows {
+		tps[i] = rows[i].TopicPartition
+	}
+	ends, err := client.ListOffsets(ctx, tps, kafka.LatestOffset, kafka.ReadUncommitted)
+	if err != nil {
+		return Group{}, err
+	}
+	for i, tp := range tps {
+		rows[i].Current, rows[i].End = -1, ends[tp]
+		if c, ok := committed[tp]; ok {
+			rows[i].Current = c.Offset
+		}
+	}
+	return Group{ID: id, State: d.State, Rows: rows}, nil
+}
+
+// Write prints a group in the layout of kafka-consumer-groups --describe.
+func (g Group) Write(w io.Writer) error {
+	const least = 15 // of these columns, in org.apache.kafka.tools.consumer.group.ConsumerGroupCommand
+	group, topic, member, host := least, least, least, least
+	for _, r := range g.Rows {
+		group, topic = max(group, len(g.ID)), max(topic, len(r.Topic))
+		member, host = max(member, len(r.MemberID)), max(host, len(r.Host))
+	}
+	out := bufio.NewWriter(w)
+	line := func(cells ...string) {
+		fmt.Fprintf(out, "%-*s %-*s %-10s %-15s %-15s %-15s %-*s %-*s %s\n", group, cells[0], topic, cells[1],
+			cells[2], cells[3], cells[4], cells[5], member, cells[6], host, cells[7], cells[8])
+	}
+	fmt.Fprintln(out)
+	line("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID")
+	for _, r := range g.Rows {
+		current, behind := "-", "-"
+		if lag, known := r.Lag(); known {
+			current, behind = strconv.FormatInt(r.Current, 10), strconv.FormatInt(lag, 10)
+		}
+		line(g.ID, r.Topic, strconv.Itoa(int(r.Partition)), current, strconv.FormatInt(r.End, 10), behind, r.MemberID, r.Host, r.ClientID)
+	}
+	return out.Flush()
+}
