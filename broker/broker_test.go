@@ -429,7 +429,7 @@ func TestUsage(t *testing.T) {
 	}{
 		"docker":                {Config{Kind: "docker"}, ErrUnavailable},
 		"jvm":                   {Config{Kind: "jvm"}, ErrUnavailable},
-		"misspelt":              {Config{Kind: "embeded"}, ErrUnknownKind},
+		"unknown":               {Config{Kind: "zookeeper"}, ErrUnknownKind},
 		"embedded elsewhere":    {Config{Kind: Embedded, Bootstrap: "k:9092"}, ErrContradiction},
 		"existing nowhere":      {Config{Kind: Existing}, ErrContradiction},
 		"another port":          {Config{Port: live.Port + 1}, ErrContradiction},

@@ -70,7 +70,7 @@ func readRecord(path string) (Record, error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return Record{}, fmt.Errorf("%w %s: %w", ErrDamagedRecord, path, err)
 	}
-	if r.Kind != Embedded || r.Bootstrap == "" || r.PID <= 0 || r.ID.Start == "" {
+	if r.Kind != Embedded || r.Bootstrap == "" || r.PID <= 0 || r.Start == "" {
 		return Record{}, fmt.Errorf("%w %s: kind %q, bootstrap %q, pid %d", ErrDamagedRecord, path, r.Kind, r.Bootstrap, r.PID)
 	}
 	return r, nil

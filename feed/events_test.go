@@ -4,35 +4,59 @@ import (
 	"bufio"
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/windowed-order-counter/lab/internal/kafka"
 )
 
 var base = time.Date(2026, time.September, 12, 10, 0, 0, 0, time.UTC)
 
-// feed-1.txt is what the lab's Java program published for this base, in the order of the events.
-func TestEventsAreThoseOfTheLab(t *testing.T) {
+// published is a line of testdata/feed-1.txt.
+type published struct {
+	partition  int32
+	key, value string
+}
+
+// readPublished reads what the lab's Java program published for this base, in the order of the events.
+func readPublished(t *testing.T) []published {
+	t.Helper()
 	f, err := os.Open("testdata/feed-1.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	events := Events(base)
+	var all []published
 	lines := bufio.NewScanner(f)
-	i := 0
-	for ; lines.Scan(); i++ {
-		key, value, _ := strings.Cut(lines.Text(), "\t")
-		m := events[i].Message(base)
-		if string(m.Key) != key || string(m.Value) != value || m.Topic != OrdersPlaced || m.Partition != -1 {
-			t.Fatalf("event %d: %s\t%s\nwant     %s\t%s", i, m.Key, m.Value, key, value)
+	for lines.Scan() {
+		fields := strings.SplitN(lines.Text(), "\t", 3)
+		n, err := strconv.Atoi(fields[0])
+		if err != nil {
+			t.Fatal(err)
 		}
-		if decoded, err := DecodeOrder([]byte(value)); err != nil || decoded != events[i] {
+		all = append(all, published{int32(n), fields[1], fields[2]})
+	}
+	if err := lines.Err(); err != nil || len(all) != EventCount {
+		t.Fatalf("%d events in the file (%v)", len(all), err)
+	}
+	return all
+}
+
+func TestEventsAreThoseOfTheLab(t *testing.T) {
+	events := Events(base)
+	if len(events) != EventCount {
+		t.Fatalf("%d events", len(events))
+	}
+	for i, want := range readPublished(t) {
+		m := events[i].Message(base)
+		if string(m.Key) != want.key || string(m.Value) != want.value || m.Topic != OrdersPlaced || m.Partition != kafka.AnyPartition {
+			t.Fatalf("event %d: %s\t%s\nwant     %s\t%s", i, m.Key, m.Value, want.key, want.value)
+		}
+		if decoded, err := DecodeOrder([]byte(want.value)); err != nil || decoded != events[i] {
 			t.Fatalf("event %d: decoded %+v, %v", i, decoded, err)
 		}
-	}
-	if err := lines.Err(); err != nil || i != EventCount || len(events) != EventCount {
-		t.Fatalf("%d events in the file, %d made (%v)", i, len(events), err)
 	}
 }
 

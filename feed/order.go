@@ -83,7 +83,7 @@ func appendString(dst []byte, s string) []byte {
 // Message is the record of o in orders.placed, partitioned by its key. at is the record's own time: when it is published, not when the
 // customer ordered, which is what OccurredAt and the lab's extractor are for.
 func (o Order) Message(at time.Time) kafka.Message {
-	return kafka.Message{Topic: OrdersPlaced, Partition: -1, Timestamp: at.UnixMilli(), Key: []byte(o.OrderID), Value: AppendOrder(nil, o)}
+	return message(OrdersPlaced, o.OrderID, AppendOrder(nil, o), at)
 }
 
 // StatusRow is one row of the status table. Unlike Order.Status it is free text, as the lab joins it to an order and never reads it.
@@ -94,5 +94,9 @@ type StatusRow struct {
 
 // Message is the record of r in orders.status, partitioned by its key, so that it meets the order in the join.
 func (r StatusRow) Message(at time.Time) kafka.Message {
-	return kafka.Message{Topic: OrdersStatus, Partition: -1, Timestamp: at.UnixMilli(), Key: []byte(r.OrderID), Value: []byte(r.Status)}
+	return message(OrdersStatus, r.OrderID, []byte(r.Status), at)
+}
+
+func message(topic, key string, value []byte, at time.Time) kafka.Message {
+	return kafka.Message{Topic: topic, Partition: kafka.AnyPartition, Timestamp: at.UnixMilli(), Key: []byte(key), Value: value}
 }

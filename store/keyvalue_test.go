@@ -104,7 +104,8 @@ func TestKeyValueReads(t *testing.T) {
 	dir := t.TempDir()
 	db := mustOpen(t, dir, testOptions())
 	s := db.KeyValue(kvName)
-	put(t, s, kvOp{key: "", value: "empty key", ts: 1}, kvOp{key: "b", value: "", ts: -5}, kvOp{key: "c", value: "gone"}, kvOp{key: "d", value: "d"})
+	put(t, s, kvOp{key: "", value: "empty key", ts: 1}, kvOp{key: "b", value: "", ts: -5})
+	put(t, s, kvOp{key: "c", value: "gone"}, kvOp{key: "d", value: "d"})
 	mustCommit(t, db, 1)
 	put(t, s, kvOp{key: "c", value: "-"}, kvOp{key: "a", value: "new", ts: 3}, kvOp{key: "d", value: "changed", ts: 4})
 

@@ -137,7 +137,7 @@ type modelRun struct {
 // Random operations on both stores under a random budget agree with a plain map, across commits, rollbacks, restores,
 // kills, clean and unclean restarts of the machine.
 func TestModel(t *testing.T) {
-	runs, ops := 60, 400
+	runs, ops := 30, 400
 	if testing.Short() {
 		runs = 10
 	}
@@ -376,7 +376,8 @@ func (m *modelRun) compare() {
 		m.t.Errorf("position %d, want %d", got.Next, m.position)
 	}
 	if m.db.Empty(kvName) != (len(m.kv.committed) == 0) || m.db.Empty(winName) != (len(m.win.committed) == 0) {
-		m.t.Errorf("Empty: %v, %v; the model has %d and %d rows", m.db.Empty(kvName), m.db.Empty(winName), len(m.kv.committed), len(m.win.committed))
+		m.t.Errorf("Empty: %v, %v; the model has %d and %d rows",
+			m.db.Empty(kvName), m.db.Empty(winName), len(m.kv.committed), len(m.win.committed))
 	}
 	m.compareBudget()
 }

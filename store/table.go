@@ -68,7 +68,8 @@ func (t *table) bucketName() []byte {
 // segment is the segment of a window start, which is not negative.
 func (t *table) segment(start int64) int64 { return start / t.interval }
 
-// minLiveSegment is the oldest segment that is not expired once maxStart was put (Kafka Streams 4.3.1, AbstractSegments.getOrCreateSegmentIfLive).
+// minLiveSegment is the oldest segment that is not expired once maxStart was put (Kafka Streams 4.3.1,
+// AbstractSegments.getOrCreateSegmentIfLive).
 func (t *table) minLiveSegment(maxStart int64) int64 { return (maxStart - t.retention) / t.interval }
 
 // hidden reports whether reads no longer see a window, which may still be in Bolt as part of a live segment

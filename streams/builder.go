@@ -1,3 +1,14 @@
+// Package streams runs Kafka Streams topologies without a JVM. A Builder collects operators into a Topology, whose
+// node names, sub-topologies, internal topics and description are those that Kafka Streams 4.3.1 gives the same
+// calls; an App runs it as one instance of an application.
+//
+//	b := streams.NewBuilder()
+//	orders := streams.Consume(b, "orders", streams.Text(), streams.Text())
+//	counts := streams.Count(orders.GroupByKey(), "orders-per-customer")
+//	counts.ToStream().To("counts", streams.Text(), streams.Int64())
+//	topology, err := b.Build()
+//
+// Operators that keep a stream's types are methods, those that change one are functions.
 package streams
 
 import (
@@ -218,6 +229,7 @@ func ReadTable[K, V any](
 	}
 	src := newSource(b, b.nodeName(sourceName, "KSTREAM-SOURCE-"), topic, keys, values, o)
 	n := &node{name: b.nodeName(o.name, "KTABLE-SOURCE-"), kind: processorNode, store: spec, parents: []*node{src}}
+	spec.owner = n
 	n.bind = bindTableSource(n, keys, values)
 	v := &vertex{nodes: []*node{src, n}, exit: n}
 	b.add(v, &b.root)

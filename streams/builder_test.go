@@ -85,6 +85,25 @@ func TestBuildErrors(t *testing.T) {
 			func(b *Builder) { in(b).Repartition("r", -1, Text(), Text()) },
 			[]string{"node r-repartition-sink: -1 partitions"},
 		},
+		{
+			"a join of repartitions of different widths",
+			func(b *Builder) {
+				c := Count(Consume(b, "in2", Text(), Text()).Repartition("r3", 3, Text(), Text()).GroupByKey(), "c")
+				Join(in(b).Repartition("r2", 2, Text(), Text()), c, func(v string, _ int64) string { return v })
+			},
+			[]string{"Following topics do not have the same number of partitions: [{r2-repartition=2, r3-repartition=3}]"},
+		},
+		{
+			"a join before its table",
+			func(b *Builder) {
+				s := mapped(b)
+				g := s.GroupByKey(WithName("g"))
+				c := Count(g, "c")
+				Join(Consume(b, "other", Text(), Text()), c, func(v string, _ int64) string { return v })
+				Count(g, "d") // moves g, and c below it, behind the join
+			},
+			[]string{"node KSTREAM-JOIN-0000000007: it reads store c, whose node KSTREAM-AGGREGATE-0000000002 comes after it"},
+		},
 		{"window size zero", windowed(Tumbling(0)), []string{"node KSTREAM-AGGREGATE-0000000001: window size 0s"}},
 		{"window advance above size", windowed(Hopping(time.Second, time.Minute)), []string{"advance must be above zero and at most the size"}},
 		{"negative grace", windowed(Tumbling(time.Second).Grace(-1 * time.Second)), []string{"window grace -1s"}},
@@ -205,7 +224,8 @@ func TestEncodeError(t *testing.T) {
 	b.put("in", "k", "empty", 2)
 	b.wants(`out 1 "k" "a long value before it"`, `out 2 "k" ""`)
 	err := b.feed("in", "k", "bad", 3)
-	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "node KSTREAM-SINK-0000000001: task 0_0, topic in, partition 0, offset 2: encode the value") {
+	want := "node KSTREAM-SINK-0000000001: task 0_0, topic in, partition 0, offset 2: encode the value"
+	if !errors.Is(err, refused) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v", err)
 	}
 }

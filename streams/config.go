@@ -55,6 +55,8 @@ type Config struct {
 	// AutoOffsetReset (auto.offset.reset). Only for a partition without committed offset: an offset that has become out of range stops the
 	// application, it is never reset silently.
 	AutoOffsetReset OffsetReset
+	// ErrorHandler (deserialization.exception.handler) for input records that cannot be processed.
+	ErrorHandler ErrorHandler
 	// SessionTimeout (session.timeout.ms) is how long a silent member keeps its tasks. The broker has bounds: 6 s to 30 min by default.
 	SessionTimeout time.Duration
 	// HeartbeatInterval (heartbeat.interval.ms).
@@ -96,6 +98,7 @@ func DefaultConfig() Config {
 		BufferedRecords:                    4000,
 		ReplicationFactor:                  -1,
 		AutoOffsetReset:                    ResetEarliest,
+		ErrorHandler:                       DeadLetters,
 		SessionTimeout:                     45 * time.Second,
 		HeartbeatInterval:                  3 * time.Second,
 		RebalanceTimeout:                   5 * time.Minute,
@@ -134,6 +137,11 @@ func (c *Config) validate() error {
 	case ResetEarliest, ResetNone:
 	default:
 		bad("auto.offset.reset", "%q: %s or %s", c.AutoOffsetReset, ResetEarliest, ResetNone)
+	}
+	switch c.ErrorHandler {
+	case DeadLetters, FailOnError:
+	default:
+		bad("deserialization.exception.handler", "%q: %s or %s", c.ErrorHandler, DeadLetters, FailOnError)
 	}
 	for _, d := range []struct {
 		key string

@@ -91,6 +91,7 @@ func aggregateNode[K, V any](
 	spec := b.newStore(storeName, prefix, kind)
 	spec.materialized = true
 	n = &node{name: b.nodeName(named(opts), prefix), kind: processorNode, store: spec}
+	spec.owner = n
 	needSerde(b, n.name, "key", g.s.keys, groupRemedy)
 	parent, sources := g.input(spec.Name)
 	v = single(n)

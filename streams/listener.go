@@ -97,6 +97,7 @@ type Listener struct {
 	RestoreStart  func(RestoreStart)
 	RestoreEnd    func(RestoreEnd)
 	Skipped       func(Skipped) // a record, or its part in one operator, was dropped by rule
+	DeadLetter    func(DeadLetter)
 	Committed     func(Commit)
 	// Waiting is called when nothing can be done until something outside happens, and again about every five seconds while that lasts.
 	Waiting func(reason string)

@@ -30,6 +30,7 @@ type bench struct {
 	offsets   map[string]int64
 	quiet     bool // counts sent records instead of collecting them
 	count     int
+	collect   func(topic string, key, value []byte, ts int64) // instead of sent, if set
 	sent      []string
 	warned    []string
 }
@@ -99,6 +100,10 @@ func (b *bench) changelog(name string) sinkLogFunc {
 func (b *bench) send(topic string, key, value []byte, ts int64, headers []Header) {
 	if b.quiet {
 		b.count++
+		return
+	}
+	if b.collect != nil {
+		b.collect(topic, key, value, ts)
 		return
 	}
 	line := fmt.Sprintf("%s %d %s %s", topic, ts, show(key), show(value))

@@ -65,6 +65,7 @@ var programs = map[string]func(b *Builder){
 		out(LeftJoin(s, t, left), "out2")
 		out(Join(s, t, first, WithName("nj")), "out3")
 		out(Join(s.Filter(yes), t, first), "out4")
+		out(Join(s, t, first), "out5") // on the latest repartition of s, which is the named one
 	},
 	"table-ops": func(b *Builder) {
 		f := table(b).Filter(yes)
@@ -254,8 +255,9 @@ func TestDescribeLab(t *testing.T) {
 	if got, want := topology.subs[1].stores[1].Retention, 90*time.Second; got != want {
 		t.Errorf("retention %v, want %v", got, want)
 	}
-	if got, want := topology.subs[0].stores[0].users, []string{"KTABLE-SOURCE-0000000006", "KSTREAM-JOIN-0000000007"}; !slices.Equal(got, want) {
-		t.Errorf("users of order-status: %v, want %v", got, want)
+	users := []string{"KTABLE-SOURCE-0000000006", "KSTREAM-JOIN-0000000007"}
+	if got := topology.subs[0].stores[0].users; !slices.Equal(got, users) {
+		t.Errorf("users of order-status: %v, want %v", got, users)
 	}
 	wantSinks := []string{"analytics.high-value-orders", "analytics.orders-with-status", "orders-by-store-repartition"}
 	if got := topology.subs[0].sinks; !slices.Equal(got, wantSinks) {

@@ -55,6 +55,7 @@ var properties = []property{
 	number("buffered.records.per.partition", 32, func(c *Config) *int { return &c.BufferedRecords }),
 	number("replication.factor", 16, func(c *Config) *int16 { return &c.ReplicationFactor }),
 	text("auto.offset.reset", func(c *Config) *OffsetReset { return &c.AutoOffsetReset }),
+	text("deserialization.exception.handler", func(c *Config) *ErrorHandler { return &c.ErrorHandler }),
 	millis("session.timeout.ms", func(c *Config) *time.Duration { return &c.SessionTimeout }),
 	millis("heartbeat.interval.ms", func(c *Config) *time.Duration { return &c.HeartbeatInterval }),
 	millis("max.poll.interval.ms", func(c *Config) *time.Duration { return &c.RebalanceTimeout }),

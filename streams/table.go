@@ -204,11 +204,12 @@ func flushEntry[K, V any](
 	log := b.rt.changelog(n.store.Name)
 	out := children[K, V](b, n)
 	return func(ctx *Context, c store.Change) error {
-		value := c.Value
-		if c.Deleted {
-			value = nil
+		// An empty key or value is not null, whatever slice it comes in.
+		key, value := notNull(c.Key), []byte(nil)
+		if !c.Deleted {
+			value = notNull(c.Value)
 		}
-		if err := log(c.Key, value, c.Timestamp); err != nil {
+		if err := log(key, value, c.Timestamp); err != nil {
 			return fmt.Errorf("changelog of store %s: %w", n.store.Name, err)
 		}
 		ctx.node, ctx.timestamp = n, c.Timestamp
@@ -225,4 +226,11 @@ func flushEntry[K, V any](
 		out(ctx, r)
 		return ctx.err
 	}
+}
+
+func notNull(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
 }

@@ -45,7 +45,7 @@ func (t *task) head(now int64) *queue {
 // process runs the head of q through the graph.
 func (t *task) process(q *queue) error {
 	if q.headErr != nil {
-		return q.headErr
+		return t.bury(t.thread.work, q)
 	}
 	r := &q.batches[0][0]
 	t.ctx.topic, t.ctx.partition, t.ctx.offset, t.ctx.timestamp = q.tp.Topic, q.tp.Partition, r.Offset, q.headTime

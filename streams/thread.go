@@ -26,6 +26,7 @@ type thread struct {
 	restorer  *kafka.Fetcher // changelog partitions of restoring tasks
 	guarantee guarantee
 	budget    *store.Budget
+	dead      deadLetters
 
 	tasks    []*task // in task order
 	groups   []*group
@@ -58,6 +59,7 @@ func newThread(a *App, index int) (*thread, error) {
 		restores:  map[kafka.TopicPartition]*restore{},
 		purgeable: map[kafka.TopicPartition]kafka.Offset{},
 		purging:   make(chan struct{}, 1),
+		dead:      deadLetters{said: map[string]bool{}},
 	}
 	th.member = a.client.NewMember(kafka.MemberConfig{
 		Group:             a.cfg.ApplicationID,

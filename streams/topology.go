@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/windowed-order-counter/lab/store"
 )
@@ -33,6 +34,7 @@ type subtopology struct {
 // retention.
 type storeSpec struct {
 	store.Spec
+	owner        *node // the table's node, which fills it
 	users        []string
 	materialized bool // named, or asked for by a join
 }
@@ -76,15 +78,46 @@ func newTopology(b *Builder) (*Topology, error) {
 			n.store = nil
 			continue
 		}
+		if !seen[n.store.owner.name] {
+			// Only grouping by name can cause it: a group used again moves to the end, with the tables below it.
+			return nil, fmt.Errorf("node %s: it reads store %s, whose node %s comes after it: aggregate the group for the last time before",
+				n.name, n.store.Name, n.store.owner.name)
+		}
 		n.store.users = append(n.store.users, n.name)
 	}
 	t.group()
 	for _, g := range b.groups {
 		if topics := topicsOf(g); len(topics) > 1 {
 			t.copartitioned = append(t.copartitioned, topics)
+			if err := t.checkCopartitioned(topics); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return t, nil
+}
+
+// checkCopartitioned refuses repartition topics that a join reads together and that were given different counts.
+// Counts of other topics are known to the runtime only.
+func (t *Topology) checkCopartitioned(topics []string) error {
+	var given []string
+	differ := false
+	var count int32
+	for _, topic := range topics {
+		i := slices.IndexFunc(t.repartitions, func(r *repartitionSpec) bool { return r.name == topic })
+		if i < 0 || t.repartitions[i].partitions == 0 {
+			continue
+		}
+		n := t.repartitions[i].partitions
+		differ = differ || len(given) > 0 && n != count
+		count = n
+		given = append(given, fmt.Sprintf("%s=%d", topic, n))
+	}
+	if differ {
+		return fmt.Errorf("a join needs as many partitions on both sides: "+
+			"Following topics do not have the same number of partitions: [{%s}]", strings.Join(given, ", "))
+	}
+	return nil
 }
 
 // inBuildOrder walks the operators by priority.

@@ -19,10 +19,7 @@ import (
 	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/streams"
 	"github.com/windowed-order-counter/lab/topology"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const deadline = 60 * time.Second
 
@@ -79,13 +76,13 @@ func unhex(t *testing.T, s string) string {
 
 // lab is the topology at work on a broker of its own.
 type lab struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	client *kafka.Client
 	config streams.Config
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
 	t.Cleanup(cancel)

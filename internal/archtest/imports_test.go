@@ -12,7 +12,11 @@ import (
 	"testing"
 )
 
-const module = "github.com/windowed-order-counter/lab"
+const (
+	module = "github.com/windowed-order-counter/lab"
+	// testBroker is for the tests of every package.
+	testBroker = module + "/broker/brokertest"
+)
 
 // goPackage is the part of `go list -json` that the rules are about.
 type goPackage struct {
@@ -100,6 +104,8 @@ func TestCheckFinds(t *testing.T) {
 		"its allowed part":    {goPackage{ImportPath: module + "/streams", Imports: []string{kafkaGo + "/sasl"}}, 0},
 		"its owner":           {goPackage{ImportPath: module + "/internal/kafka", Imports: []string{kafkaGo, kafkaGo + "/sasl"}}, 0},
 		"in a test":           {goPackage{ImportPath: module + "/broker", TestImports: []string{kafkaGo}}, 0},
+		"test broker":         {goPackage{ImportPath: module + "/streams", XTestImports: []string{testBroker}}, 0},
+		"test broker in code": {goPackage{ImportPath: module + "/verify", Imports: []string{testBroker}}, 1},
 		"below its owner":     {goPackage{ImportPath: module + "/broker/brokertest", Imports: []string{kfake}}, 0},
 	} {
 		if got := check(c.pkg); len(got) != c.want {
@@ -117,6 +123,7 @@ func check(p goPackage) []string {
 			continue
 		}
 		seen := slices.Concat(p.Imports, p.TestImports, p.XTestImports)
+		seen = slices.DeleteFunc(seen, func(path string) bool { return path == testBroker })
 		if r.chain {
 			seen = append(seen, p.Deps...)
 		}
@@ -127,6 +134,9 @@ func check(p goPackage) []string {
 		}
 	}
 	for _, path := range p.Imports {
+		if path == testBroker {
+			broken = append(broken, fmt.Sprintf("%s imports %s: it is for tests", p.ImportPath, path))
+		}
 		// The first rule that matches counts: a part of a module stands before the module.
 		i := slices.IndexFunc(outsideRules, func(r outside) bool { return under(path, r.path) })
 		if i < 0 || slices.ContainsFunc(outsideRules[i].by, func(by string) bool { return under(own, by) }) {

@@ -34,13 +34,13 @@ func (c *Conn) Bootstrap() string { return c.Broker.Bootstrap }
 // Ours reports whether the lab started the broker. On another one only a phase creates the lab's topics unasked.
 func (c *Conn) Ours() bool { return c.Broker.Kind != broker.Existing }
 
-// Config is what package broker needs to know.
-func (o Options) Config() (broker.Config, error) {
+// Choose returns the broker that the options name. It looks at nothing outside the program.
+func (o Options) Choose() (broker.Broker, error) {
 	kind, err := broker.ParseKind(o.Kind)
 	if err != nil {
-		return broker.Config{}, err
+		return nil, err
 	}
-	return broker.Config{
+	return broker.New(broker.Config{
 		Dir: o.Dir, Kind: kind, Bootstrap: o.Bootstrap, Port: o.Port, Progress: o.Progress,
 		Probe: func(ctx context.Context, bootstrap string) error {
 			c, err := kafka.New(ctx, kafka.Config{Seeds: seeds(bootstrap)})
@@ -49,16 +49,12 @@ func (o Options) Config() (broker.Config, error) {
 			}
 			return err
 		},
-	}, nil
+	})
 }
 
 // Up connects to the workspace's broker and starts it if there is none. Close the connection.
 func Up(ctx context.Context, o Options) (*Conn, error) {
-	cfg, err := o.Config()
-	if err != nil {
-		return nil, err
-	}
-	b, err := broker.New(cfg)
+	b, err := o.Choose()
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +67,11 @@ func Up(ctx context.Context, o Options) (*Conn, error) {
 
 // Find connects to the workspace's broker, or returns broker.ErrNotRunning. Close the connection.
 func Find(ctx context.Context, o Options) (*Conn, error) {
-	cfg, err := o.Config()
+	b, err := o.Choose()
 	if err != nil {
 		return nil, err
 	}
-	r, err := broker.Find(ctx, cfg)
+	r, err := b.Status(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package console
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -59,7 +60,7 @@ func (c *Console) Warnf(format string, args ...any) {
 	c.print(yellow, "warning: "+fmt.Sprintf(format, args...))
 }
 
-// Step announces what comes next and why, and waits for Enter.
+// Step announces what comes next and why, and waits for Enter. It is ErrEnded if nobody can press it any more.
 func (c *Console) Step(ctx context.Context, what, why string) error {
 	c.print(cyan, "→ "+what)
 	c.print("", "  "+why)
@@ -68,16 +69,22 @@ func (c *Console) Step(ctx context.Context, what, why string) error {
 	}
 	c.prompt("  [Enter] ")
 	_, err := c.answer(ctx)
+	if err != nil {
+		c.prompt("\n") // what comes next begins a line
+	}
 	return err
 }
 
-// Confirm asks a question. Without a person to answer it is yes.
+// Confirm asks a question. Not being interactive is consent; the end of input is not.
 func (c *Console) Confirm(ctx context.Context, question string) (bool, error) {
 	if !c.cfg.Interactive {
 		return true, ctx.Err()
 	}
 	c.prompt(question + " [y/N] ")
 	text, err := c.answer(ctx)
+	if errors.Is(err, ErrEnded) {
+		err = nil
+	}
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "y", "yes":
 		return true, err
@@ -86,10 +93,16 @@ func (c *Console) Confirm(ctx context.Context, question string) (bool, error) {
 	}
 }
 
-// answer waits for a line. The end of input is an empty one.
+// ErrEnded says that the input has ended: nobody is there any more to press Enter.
+var ErrEnded = errors.New("the input has ended")
+
+// answer waits for a line.
 func (c *Console) answer(ctx context.Context) (string, error) {
 	select {
-	case line := <-c.lines():
+	case line, ok := <-c.lines():
+		if !ok {
+			return "", ErrEnded
+		}
 		return line, nil
 	case <-ctx.Done():
 		return "", context.Cause(ctx)

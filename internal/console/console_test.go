@@ -41,6 +41,14 @@ func TestStepEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// Ctrl-D, or a terminal that was closed, must not run the rest of a phase at once.
+func TestStepDoesNotTakeTheEndOfInputForEnter(t *testing.T) {
+	c := console.New(console.Config{In: strings.NewReader(""), Out: io.Discard, Interactive: true})
+	if err := c.Step(t.Context(), "", ""); !errors.Is(err, console.ErrEnded) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestConfirm(t *testing.T) {
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "n\n": false, "\n": false, "": false} {
 		c := console.New(console.Config{In: strings.NewReader(answer), Out: io.Discard, Interactive: true})

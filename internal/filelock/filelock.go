@@ -4,6 +4,7 @@ package filelock
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,8 +30,28 @@ var errHeld = errors.New("held")
 type Lock struct{ file *os.File }
 
 // Try takes the lock at path, creating file and folder as needed, or returns a *HeldError at once. The file names the holder's pid and
-// stays behind: removing it would let two processes lock two files of one name.
+// stays behind when the lock is given back.
 func Try(path string) (*Lock, error) {
+	for {
+		l, err := try(path)
+		if err != nil {
+			return nil, err
+		}
+		// The holder before may have removed the file after it was opened here: then this is the lock of a file that nobody else sees.
+		current, err := l.current(path)
+		if err == nil && current {
+			if err := l.sign(); err != nil {
+				return nil, errors.Join(err, l.Release())
+			}
+			return l, nil
+		}
+		if err := errors.Join(err, l.Release()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func try(path string) (*Lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -39,7 +60,7 @@ func Try(path string) (*Lock, error) {
 		return nil, err
 	}
 	if err := lock(f); err != nil {
-		defer f.Close() //nolint:errcheck // read only
+		defer f.Close() //nolint:errcheck // nothing was written
 		if !errors.Is(err, errHeld) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
@@ -47,11 +68,20 @@ func Try(path string) (*Lock, error) {
 		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 		return nil, &HeldError{Path: path, PID: pid}
 	}
-	l := &Lock{file: f}
-	if err := l.sign(); err != nil {
-		return nil, errors.Join(err, l.Release())
+	return &Lock{file: f}, nil
+}
+
+// current reports whether path still names the locked file.
+func (l *Lock) current(path string) (bool, error) {
+	mine, err := l.file.Stat()
+	if err != nil {
+		return false, err
 	}
-	return l, nil
+	there, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mine, there), err
 }
 
 func (l *Lock) sign() error {

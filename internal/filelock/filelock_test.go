@@ -31,3 +31,24 @@ func TestSecondHolderIsRefusedAndNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Removing the file of a held lock is how a whole workspace is deleted: who comes next must lock a file that others see.
+func TestRemovedFileIsLockedAnew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "phase.lock")
+	first, err := filelock.Try(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path), first.Release()); err != nil {
+		t.Fatal(err)
+	}
+	second, err := filelock.Try(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Release() //nolint:errcheck // the test is over
+	var held *filelock.HeldError
+	if _, err := filelock.Try(path); !errors.As(err, &held) {
+		t.Errorf("a third holder: %v", err)
+	}
+}

@@ -42,8 +42,8 @@ type Config struct {
 	Workspace *workspace.Workspace
 }
 
-// Configure reads an instance's name and its key=value properties. The lab commits every second, and keeps window counts for a hundred years,
-// as their event times may lie far back. Errors are usage errors: *args.UsageError or *streams.PropertyError.
+// Configure reads an instance's name and its key=value properties. The lab commits every second, and keeps window counts for a hundred
+// years, as their event times may lie far back. Errors are usage errors: *args.UsageError or *streams.PropertyError.
 func Configure(w *workspace.Workspace, name string, properties []string) (Config, error) {
 	if !names.MatchString(name) {
 		return Config{}, args.Errorf("instance name %q: letters, digits, dashes and underscores, beginning with a letter or digit", name)

@@ -23,25 +23,6 @@ type TopicSpec struct {
 	Configs     []ConfigEntry // sent in this order; Source is not read
 }
 
-// ConfigEntry is one config of a topic.
-type ConfigEntry struct {
-	Name, Value string
-	Source      ConfigSource
-}
-
-// ConfigSource says where the value of a config comes from.
-type ConfigSource int8
-
-// The sources of a topic's configs that are not Kafka's own defaults, with the numbers of DescribeConfigs (KIP-226).
-const (
-	SourceTopic         ConfigSource = 1 // set on the topic itself
-	SourceBroker        ConfigSource = 2 // set on one broker at run time
-	SourceBrokerDefault ConfigSource = 3 // set on all brokers at run time
-	SourceBrokerStatic  ConfigSource = 4 // from a broker's properties file
-)
-
-const sourceDefault = kmsg.ConfigSourceDefaultConfig
-
 // CreateTopics creates topics and returns when each partition of each has a leader, so that the next request does not meet an unknown
 // topic. Topics that are there already are no error: existing lists them, whatever their partitions and configs are.
 func (c *Client) CreateTopics(ctx context.Context, specs []TopicSpec) (existing []string, err error) {
@@ -244,42 +225,6 @@ func (c *Client) Topics(ctx context.Context, names ...string) (found map[string]
 		return err
 	})
 	return found, err
-}
-
-// TopicConfigs returns the configs of topics that are not Kafka's own defaults: those set on the topic and those it gets from its brokers'
-// settings, which is what `kafka-topics --describe` prints, in the order of the broker's answer.
-func (c *Client) TopicConfigs(ctx context.Context, names ...string) (map[string][]ConfigEntry, error) {
-	if len(names) == 0 {
-		return map[string][]ConfigEntry{}, nil
-	}
-	req := kmsg.NewPtrDescribeConfigsRequest()
-	for _, name := range names {
-		r := kmsg.NewDescribeConfigsRequestResource()
-		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, name
-		req.Resources = append(req.Resources, r)
-	}
-	resp, err := c.Do(ctx, Request{Route: AnyBroker(), Req: req, Check: func(resp kmsg.Response) error {
-		for _, r := range resp.(*kmsg.DescribeConfigsResponse).Resources {
-			if r.ErrorCode != 0 {
-				return &Error{API: req.Key(), Code: Code(r.ErrorCode), Resource: "topic " + r.ResourceName, Message: deref(r.ErrorMessage)}
-			}
-		}
-		return nil
-	}})
-	if err != nil {
-		return nil, err
-	}
-	configs := make(map[string][]ConfigEntry, len(names))
-	for _, r := range resp.(*kmsg.DescribeConfigsResponse).Resources {
-		entries := []ConfigEntry{}
-		for _, e := range r.Configs {
-			if e.Source != sourceDefault {
-				entries = append(entries, ConfigEntry{Name: e.Name, Value: deref(e.Value), Source: ConfigSource(e.Source)})
-			}
-		}
-		configs[r.ResourceName] = entries
-	}
-	return configs, nil
 }
 
 // Broker is one node of a cluster.

@@ -6,7 +6,8 @@
 //   - call and retry (client.go), routing with a metadata and coordinator cache (route.go), and the one place that maps error codes to
 //     actions (errors.go);
 //   - record batches (batch.go), the fetcher (fetch.go) and the idempotent and transactional producer (produce.go, txn.go);
-//   - the classic group member (group.go) and the administrative calls (admin.go).
+//   - the classic group member (group.go, group_beat.go, group_protocol.go) and the administrative calls (admin.go, topic_configs.go,
+//     offsets.go, groups.go).
 //
 // Nothing here knows Kafka Streams.
 package kafka

@@ -201,6 +201,10 @@ func partitionAction(api kmsg.Key, code Code) Action {
 		return ActMetadata
 	case NotEnoughReplicas, NotEnoughReplicasAppended, OffsetNotAvailable:
 		return ActRetry
+	case CorruptMessage:
+		if api == kmsg.Produce {
+			return ActRetry // damaged on its way
+		}
 	case OffsetOutOfRange:
 		return ActReset
 	case MessageTooLarge, InvalidTimestamp, InvalidRecord, 18:

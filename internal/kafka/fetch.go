@@ -373,6 +373,7 @@ type fetchOutcome struct {
 	Fetched
 	transient error // to be tried again
 	moved     bool  // the leader is to be looked up again
+	left      bool  // the answer says nothing of it
 }
 
 func (f *Fetcher) exchange(ctx context.Context, r *fetchRequest) {
@@ -390,6 +391,8 @@ func (f *Fetcher) exchange(ctx context.Context, r *fetchRequest) {
 			o.transient, o.moved = err, true
 		case err != nil:
 			o.Err = err
+		case a == nil && len(answers) > 0: // the embedded broker leaves out those that no bytes are left for
+			o.left = true
 		case a == nil:
 			o.transient = fmt.Errorf("fetch: the answer of broker %d lacks partition %s", r.slot.node, p.tp)
 		default:
@@ -461,10 +464,10 @@ func (f *Fetcher) finish(ctx context.Context, r *fetchRequest, outcomes []fetchO
 	delete(f.slots, r.slot)
 	for i, p := range r.parts {
 		p.inflight = false
-		if p.removed {
+		o := &outcomes[i]
+		if p.removed || o.left {
 			continue
 		}
-		o := &outcomes[i]
 		if o.transient != nil {
 			f.failed(p, o.transient, o.moved)
 			continue

@@ -244,8 +244,9 @@ func (m *Member) joinOnce(ctx context.Context, s Subscription) (Session, error) 
 	}, nil
 }
 
-// sendJoin sends JoinGroup and waits for its answer. The heartbeats of the generation before go on meanwhile: Kafka would not need them, but
-// the embedded broker does not stop a member's session timer while that waits in JoinGroup. They also tell when the answer will never come.
+// sendJoin sends JoinGroup and waits for its answer. The heartbeats of the generation before go on meanwhile: Kafka would not need them,
+// but the embedded broker does not stop the session timer of a member that waits in JoinGroup. They also tell when the answer will never
+// come.
 func (m *Member) sendJoin(ctx context.Context, s Subscription) (*kmsg.JoinGroupResponse, error) {
 	if m.beats != nil {
 		_ = m.beats.setQuiet(true) // a loss ends the call below

@@ -154,11 +154,8 @@ func TestMemberAlone(t *testing.T) {
 	if at := m.LastBeat(); at.Before(before) {
 		t.Errorf("last beat %s, before Join at %s", at, before)
 	}
-	for joinedAt := m.LastBeat(); !m.LastBeat().After(joinedAt); {
-		if ctx.Err() != nil {
-			t.Fatal("no heartbeat")
-		}
-	}
+	joinedAt := m.LastBeat()
+	eventually(t, "a heartbeat", func() bool { return m.LastBeat().After(joinedAt) })
 
 	d, err := c.DescribeGroup(ctx, group)
 	if err != nil {
@@ -296,6 +293,56 @@ func TestWaitingInJoinKeepsTheMembership(t *testing.T) {
 	}
 }
 
+// The embedded broker never answers the JoinGroup of a member that it has thrown out meanwhile, and a broken path may swallow an answer for
+// as long. A heartbeat tells.
+func TestForgottenWhileWaitingInJoin(t *testing.T) {
+	t.Parallel()
+	cluster := shortSessions(t, brokertest.Topics(4, "orders"))
+	ctx, c := testContext(t), testClient(t, brokertest.Bootstrap(cluster))
+	cfg := memberConfig("g", "orders", time.Second)
+	b := member(t, c, cfg)
+	var stopped sync.Mutex // while held, the next heartbeat is not sent
+	cfg.Clock = func() time.Time {
+		stopped.Lock()
+		defer stopped.Unlock()
+		return SuspendClock()
+	}
+	a := member(t, c, cfg)
+	mustJoin(t, b)
+	second := join(ctx, a)
+	await(t, "the rebalance", b.Rebalance())
+	sb := mustJoin(t, b)
+	sa := joined(t, second)
+
+	third := join(ctx, member(t, c, memberConfig("g", "orders", time.Second)))
+	await(t, "the rebalance", a.Rebalance())
+	joins := cluster.Fault(brokertest.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: "g", Observe: true, Count: -1})
+	again := join(ctx, a)
+	if err := joins.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		stopped.Lock()
+		defer stopped.Unlock()
+		eventually(t, "the end of a's session", func() bool {
+			d, err := c.DescribeGroup(ctx, "g")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return !slices.ContainsFunc(d.Members, func(m GroupMember) bool { return m.MemberID == sa.MemberID })
+		})
+	}()
+	if err := joins.Wait(ctx, 3); err != nil { // a joins as a new member, in two steps, while b drains
+		t.Fatal(err)
+	}
+	sb2 := mustJoin(t, b)
+	sa2 := joined(t, again)
+	checkOwners(t, "orders", sa2, sb2, joined(t, third))
+	if sa2.MemberID == sa.MemberID || sb2.MemberID != sb.MemberID || a.Lost() != nil {
+		t.Errorf("a was %+v, is %+v, Lost() = %v; b was %+v, is %+v", sa, sa2, a.Lost(), sb, sb2)
+	}
+}
+
 func TestLeaderDies(t *testing.T) {
 	bootstrap, session := groupBroker(t)
 	ctx, c := testContext(t), testClient(t, bootstrap)
@@ -333,18 +380,17 @@ func TestSessionExpires(t *testing.T) {
 	cfg.Owned = func() []TopicPartition { ownedAsked++; return nil }
 	m := member(t, c, cfg)
 	first := mustJoin(t, m)
-	stopped.Lock()
-	for { // until the coordinator has forgotten us
-		d, err := c.DescribeGroup(ctx, group)
-		if err != nil {
-			stopped.Unlock()
-			t.Fatal(err)
-		}
-		if len(d.Members) == 0 {
-			break
-		}
-	}
-	stopped.Unlock()
+	func() {
+		stopped.Lock()
+		defer stopped.Unlock()
+		eventually(t, "the end of the session", func() bool {
+			d, err := c.DescribeGroup(ctx, group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(d.Members) == 0
+		})
+	}()
 	await(t, "the loss", m.Rebalance())
 	if err := m.Lost(); !errors.Is(err, UnknownMemberID) {
 		t.Fatalf("Lost() = %v, want UnknownMemberID", err)
@@ -540,13 +586,8 @@ func TestCoordinatorMoves(t *testing.T) {
 				t.Fatal(err)
 			}
 			// A session later the member is still there, and nothing was said of a rebalance or loss.
-			beat := m.LastBeat()
-			for !m.LastBeat().After(beat.Add(1200 * time.Millisecond)) {
-				if ctx.Err() != nil {
-					t.Fatal("no heartbeats any more")
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+			sessionLater := m.LastBeat().Add(1200 * time.Millisecond)
+			eventually(t, "heartbeats", func() bool { return m.LastBeat().After(sessionLater) })
 			if d, err := c.DescribeGroup(ctx, "g"); err != nil || len(d.Members) != 1 || d.Members[0].MemberID != s.MemberID {
 				t.Errorf("group %+v, error %v, want member %s", d, err, s.MemberID)
 			}
@@ -616,11 +657,8 @@ func TestLostAnswers(t *testing.T) {
 			lost := loseAnswer(c, key)
 			if key == kmsg.Heartbeat {
 				await(t, "the lost answer", lost)
-				for beat := a.LastBeat(); !a.LastBeat().After(beat); {
-					if ctx.Err() != nil {
-						t.Fatal("no heartbeat after the lost one")
-					}
-				}
+				before := a.LastBeat()
+				eventually(t, "a heartbeat after the lost one", func() bool { return a.LastBeat().After(before) })
 			}
 			if err := a.Leave(ctx); err != nil {
 				t.Fatal(err)
@@ -709,5 +747,55 @@ func (o *ownership) claim(s Session) {
 			o.t.Errorf("generation %d: %s belongs to %s and to %s", s.Generation, tp, other, s.MemberID)
 		}
 		o.by[k] = s.MemberID
+	}
+}
+
+// Groups are spread over the brokers, and their coordinators move while members work.
+func TestCoordinatorsOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := shortSessions(t, brokertest.Brokers(3), brokertest.Topics(4, "orders"))
+	ctx, c := testContext(t), testClient(t, brokertest.Bootstrap(cluster))
+	var want []GroupListing
+	nodes := map[int32]bool{}
+	for i := range 8 {
+		id := fmt.Sprintf("g%d", i)
+		s := mustJoin(t, member(t, c, memberConfig(id, "orders", 10*time.Second)))
+		checkOwners(t, "orders", s)
+		nodes[cluster.CoordinatorFor(id)] = true
+		want = append(want, GroupListing{ID: id, ProtocolType: "consumer", State: "Stable"})
+	}
+	if len(nodes) < 2 {
+		t.Fatalf("all groups on nodes %v: choose other names", nodes)
+	}
+	got, err := c.ListGroups(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("groups (-want +got):\n%s", diff)
+	}
+
+	m := member(t, c, memberConfig("moving", "orders", time.Second))
+	first := mustJoin(t, m)
+	for home := cluster.CoordinatorFor("moving"); cluster.CoordinatorFor("moving") == home; {
+		cluster.RehashCoordinators()
+	}
+	sessionLater := SuspendClock().Add(1200 * time.Millisecond)
+	eventually(t, "heartbeats at the new coordinator", func() bool { return m.LastBeat().After(sessionLater) })
+	if err := m.Lost(); err != nil {
+		t.Error(err)
+	}
+	s := mustJoin(t, m)
+	if s.MemberID != first.MemberID || s.Generation != first.Generation+1 {
+		t.Errorf("before the move %+v, after it %+v", first, s)
+	}
+}
+
+func TestSuspendClock(t *testing.T) {
+	start, clockStart := time.Now(), SuspendClock()
+	time.Sleep(20 * time.Millisecond)
+	ours, gos := SuspendClock().Sub(clockStart), time.Since(start)
+	if ours < 19*time.Millisecond || ours > gos+time.Millisecond {
+		t.Errorf("%s passed on it, %s on Go's clock", ours, gos)
 	}
 }

@@ -36,6 +36,16 @@ func testClient(t testing.TB, bootstrap string) *Client {
 	return c
 }
 
+// eventually asks until the condition holds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(testDeadline); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %s for %s", testDeadline, what)
+		}
+	}
+}
+
 // unique makes a name that no other test on a shared broker has.
 func unique(t testing.TB, name string) string {
 	t.Helper()
@@ -49,7 +59,8 @@ func onRealBroker() bool { return os.Getenv(brokertest.Env) != "" }
 func testTopic(t testing.TB, c *Client, name string, partitions int32, configs ...ConfigEntry) string {
 	t.Helper()
 	topic := unique(t, name)
-	if _, err := c.CreateTopics(testContext(t), []TopicSpec{{Name: topic, Partitions: partitions, Replication: -1, Configs: configs}}); err != nil {
+	spec := TopicSpec{Name: topic, Partitions: partitions, Replication: -1, Configs: configs}
+	if _, err := c.CreateTopics(testContext(t), []TopicSpec{spec}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

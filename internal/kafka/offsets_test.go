@@ -44,17 +44,33 @@ func TestCommitAndFetchOffsets(t *testing.T) {
 	}
 }
 
-// A commit that names a generation of a group without members is a member's that the coordinator has forgotten.
+// A commit that names a generation of a group without members is a member's that the coordinator has forgotten, also when it has forgotten
+// the whole group.
 func TestCommitOfAForgottenMemberIsRefused(t *testing.T) {
 	ctx, c := testContext(t), testClient(t, brokertest.Start(t))
 	topic, group := testTopic(t, c, "offsets", 1), testGroup(t, c)
-	meta := GroupMeta{Group: group, Generation: 3, MemberID: "lab-3e0a"}
-	err := c.CommitOffsets(ctx, meta, map[TopicPartition]Offset{{topic, 0}: {Offset: 1}})
-	if !errors.Is(err, IllegalGeneration) && !errors.Is(err, UnknownMemberID) {
-		t.Fatalf("error %v, want IllegalGeneration or UnknownMemberID", err)
+	offsets := map[TopicPartition]Offset{{topic, 0}: {Offset: 1, LeaderEpoch: -1}}
+	for _, group := range []string{group, unique(t, "unknown-group")} {
+		if strings.HasPrefix(group, "group") {
+			if err := c.CommitOffsets(ctx, GroupMeta{Group: group, Generation: -1}, offsets); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := c.CommitOffsets(ctx, GroupMeta{Group: group, Generation: 3, MemberID: "lab-3e0a"}, offsets)
+		if ActionFor(kmsg.OffsetCommit, err) != ActForgetMember || !strings.Contains(err.Error(), group) {
+			t.Errorf("error %v, want a refusal that makes the member forget itself", err)
+		}
 	}
-	if !strings.Contains(err.Error(), group) || ActionFor(kmsg.OffsetCommit, err) != ActForgetMember {
-		t.Errorf("error %q, action %v", err, ActionFor(kmsg.OffsetCommit, err))
+}
+
+func TestCommitToAnUnknownTopicSaysItsName(t *testing.T) {
+	bootstrap := brokertest.Start(t)
+	ctx, c, impatient := testContext(t), testClient(t, bootstrap), testClient(t, bootstrap)
+	impatient.cfg.RetryTimeout = 200 * time.Millisecond
+	missing := TopicPartition{unique(t, "missing"), 0}
+	err := impatient.CommitOffsets(ctx, GroupMeta{Group: testGroup(t, c), Generation: -1}, map[TopicPartition]Offset{missing: {Offset: 1}})
+	if !IsUnknownTopic(err) || !strings.Contains(err.Error(), missing.String()) {
+		t.Errorf("error %v, want unknown partition %s", err, missing)
 	}
 }
 
@@ -142,23 +158,20 @@ func TestListOffsetsIsolation(t *testing.T) {
 	ctx, c := testContext(t), testClient(t, brokertest.Start(t))
 	tp := TopicPartition{testTopic(t, c, "log", 1), 0}
 	produceByHand(t, c, tp, 2)
-	end := openTransactionByHand(t, c, tp)
+	abort := openTransactionByHand(t, c, tp)
 	for iso, want := range map[Isolation]int64{ReadUncommitted: 3, ReadCommitted: 2} {
 		if got, err := c.ListOffsets(ctx, []TopicPartition{tp}, LatestOffset, iso); err != nil || got[tp] != want {
 			t.Errorf("isolation %d: end %v, error %v, want %d", iso, got, err, want)
 		}
 	}
-	end()
-	deadline := time.Now().Add(testDeadline)
-	for { // the marker may be written a moment after the answer
+	abort()
+	eventually(t, "the marker, which may be written a moment after the answer", func() bool {
 		got, err := c.ListOffsets(ctx, []TopicPartition{tp}, LatestOffset, ReadCommitted)
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("end %v, error %v, want 4", got, err)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if got[tp] == 4 {
-			return
-		}
-	}
+		return got[tp] == 4
+	})
 }
 
 func TestListOffsetsRepeatsForPartitionsOnTheMove(t *testing.T) {
@@ -199,15 +212,16 @@ func TestListOffsetsRepeatsForPartitionsOnTheMove(t *testing.T) {
 }
 
 func TestListOffsetsOfAnUnknownTopicSaysItsName(t *testing.T) {
-	ctx, c := testContext(t), testClient(t, brokertest.Start(t))
-	c.cfg.RetryTimeout = 200 * time.Millisecond
+	bootstrap := brokertest.Start(t)
+	ctx, c, impatient := testContext(t), testClient(t, bootstrap), testClient(t, bootstrap)
+	impatient.cfg.RetryTimeout = 200 * time.Millisecond
 	missing := TopicPartition{unique(t, "missing"), 0}
-	_, err := c.ListOffsets(ctx, []TopicPartition{missing}, LatestOffset, ReadUncommitted)
+	_, err := impatient.ListOffsets(ctx, []TopicPartition{missing}, LatestOffset, ReadUncommitted)
 	if !IsUnknownTopic(err) || !strings.Contains(err.Error(), missing.Topic) {
 		t.Errorf("error %v, want unknown topic %s", err, missing.Topic)
 	}
 	topic := testTopic(t, c, "orders", 2)
-	_, err = c.ListOffsets(ctx, []TopicPartition{{topic, 5}}, LatestOffset, ReadUncommitted)
+	_, err = impatient.ListOffsets(ctx, []TopicPartition{{topic, 5}}, LatestOffset, ReadUncommitted)
 	if !IsUnknownTopic(err) || !strings.Contains(err.Error(), topic+"-5") || !strings.Contains(err.Error(), "2 partitions") {
 		t.Errorf("error %v, want unknown partition 5 of 2", err)
 	}

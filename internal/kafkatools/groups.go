@@ -37,19 +37,6 @@ func (r GroupRow) Lag() (lag int64, known bool) {
 	return r.End - r.Current, true
 }
 
-// Behind is the sum of all lags. A partition without a committed offset counts with what it holds: nothing on an empty one.
-func (g Group) Behind() int64 {
-	var sum int64
-	for _, r := range g.Rows {
-		if lag, known := r.Lag(); known {
-			sum += lag
-		} else {
-			sum += r.End
-		}
-	}
-	return sum
-}
-
 // DescribeGroup asks for a group's members, offsets and log ends. A group that does not exist has state Dead and no rows.
 func DescribeGroup(ctx context.Context, client *kafka.Client, id string) (Group, error) {
 	d, err := client.DescribeGroup(ctx, id)
@@ -116,4 +103,55 @@ func (g Group) Write(w io.Writer) error {
 		line(g.ID, r.Topic, strconv.Itoa(int(r.Partition)), current, strconv.FormatInt(r.End, 10), behind, r.MemberID, r.Host, r.ClientID)
 	}
 	return out.Flush()
+}
+
+// Lag is how many records of the topics a group has not committed yet. The ends are asked for after the commits: where it is zero, all that
+// the committed records led to was written before.
+func Lag(ctx context.Context, client *kafka.Client, group string, topics ...string) (int64, error) {
+	var tps []kafka.TopicPartition
+	for _, topic := range topics {
+		more, err := partitionsOf(ctx, client, topic)
+		if err != nil {
+			return 0, err
+		}
+		tps = append(tps, more...)
+	}
+	committed, err := client.CommittedOffsets(ctx, group, tps)
+	if err != nil {
+		return 0, err
+	}
+	starts, err := client.ListOffsets(ctx, tps, kafka.EarliestOffset, kafka.ReadUncommitted)
+	if err != nil {
+		return 0, err
+	}
+	ends, err := client.ListOffsets(ctx, tps, kafka.LatestOffset, kafka.ReadUncommitted)
+	if err != nil {
+		return 0, err
+	}
+	var lag int64
+	for _, tp := range tps {
+		done := starts[tp]
+		if c, ok := committed[tp]; ok {
+			done = c.Offset
+		}
+		lag += ends[tp] - done
+	}
+	return lag, nil
+}
+
+// WriteGroup describes a group on out as kafka-consumer-groups --describe does, with its remark about a group without members on notes.
+func WriteGroup(ctx context.Context, client *kafka.Client, id string, out, notes io.Writer) error {
+	g, err := DescribeGroup(ctx, client, id)
+	if err != nil {
+		return err
+	}
+	if g.State == "Dead" {
+		return fmt.Errorf("there is no group %s", id)
+	}
+	if g.State == "Empty" {
+		if _, err := fmt.Fprintf(notes, "\nConsumer group '%s' has no active members.\n", id); err != nil {
+			return err
+		}
+	}
+	return g.Write(out)
 }

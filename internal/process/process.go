@@ -1,5 +1,5 @@
-// Package process deals with other processes by pid: whether the one that a record names still runs, how to ask it to stop, and how to start
-// one that a terminal's Ctrl-C does not reach.
+// Package process deals with other processes by pid: whether the one that a record names still runs, how to ask it to stop, and how to
+// start one that a terminal's Ctrl-C does not reach.
 //
 // A pid alone does not name a process: systems use numbers again. So a record holds the pid with a start token, and both must match.
 package process

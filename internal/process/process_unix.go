@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// OwnGroup makes cmd start in a process group of its own, so that the terminal's Ctrl-C does not reach it: its parent decides when it stops.
+// OwnGroup makes cmd start in a process group of its own, so that the terminal's Ctrl-C does not reach it.
+// Its parent decides when it stops.
 func OwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // Detach makes cmd start in a session of its own: it outlives the command and the terminal that started it. The caller gives it stdio that

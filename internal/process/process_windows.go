@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// OwnGroup makes cmd start in a process group of its own, so that the console's Ctrl-C does not reach it: its parent decides when it stops.
+// OwnGroup makes cmd start in a process group of its own, so that the console's Ctrl-C does not reach it. Its
+// parent decides when it stops.
 func OwnGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }

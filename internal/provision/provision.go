@@ -110,7 +110,10 @@ func Check(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (Rec
 	if len(found.Topics)+len(found.Groups) > 0 || found.State != "" {
 		return Record{}, found
 	}
-	return Record{Progress: workspace.Progress{ClusterID: cluster, Bootstrap: conn.Bootstrap(), Started: time.Now().UTC()}}, nil
+	fresh := workspace.Progress{
+		ClusterID: cluster, Broker: string(conn.Broker.Kind), Bootstrap: conn.Bootstrap(), Started: time.Now().UTC(), Passed: []int{},
+	}
+	return Record{Progress: fresh}, nil
 }
 
 // isOurs tells the names of the lab's topics, internal ones and those with a suffix included.

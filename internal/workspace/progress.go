@@ -17,6 +17,7 @@ import (
 // or another one, has an orders.placed with another id even where its cluster id is the same.
 type Progress struct {
 	ClusterID string    `json:"cluster_id"`
+	Broker    string    `json:"broker"` // the kind of broker
 	Bootstrap string    `json:"bootstrap"`
 	OrdersID  string    `json:"orders_placed_id,omitempty"` // "" while the topics are being created
 	Started   time.Time `json:"started"`

@@ -1,0 +1,652 @@
+// Command lab runs a Kafka Streams lab without a JVM: see README.md, or `lab help`.
+//
+// This file is the command tree: flags and arguments on one side, calls and exit codes on the other.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/windowed-order-counter/lab/broker"
+	"github.com/windowed-order-counter/lab/feed"
+	"github.com/windowed-order-counter/lab/internal/args"
+	"github.com/windowed-order-counter/lab/internal/connect"
+	"github.com/windowed-order-counter/lab/internal/console"
+	"github.com/windowed-order-counter/lab/internal/instance"
+	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/internal/kafkatools"
+	"github.com/windowed-order-counter/lab/internal/provision"
+	"github.com/windowed-order-counter/lab/internal/workspace"
+	"github.com/windowed-order-counter/lab/phases"
+	"github.com/windowed-order-counter/lab/streams"
+	"github.com/windowed-order-counter/lab/verify"
+)
+
+// The exit codes. There are no others.
+const (
+	exitPass    = 0
+	exitFail    = 1  // a check or a command failed
+	exitUnknown = 2  // it could not be judged
+	exitUsage   = 64 // sysexits.h EX_USAGE
+)
+
+// version is set by the linker for releases.
+var version = "devel"
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(argv []string) int {
+	ctx, stop := untilSignal()
+	defer stop()
+	l := &lab{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	app := l.app()
+	argv, err := args.Arrange(app, argv)
+	if err == nil {
+		err = app.RunContext(ctx, append([]string{app.Name}, argv...))
+	}
+	return l.exitCode(ctx, err)
+}
+
+// untilSignal returns a context that ends with the first Ctrl-C, SIGTERM or closed terminal. The second one ends the program at once: its
+// children notice, as their input ends.
+func untilSignal() (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	go func() {
+		<-signals
+		cancel(phases.ErrInterrupted)
+		<-signals
+		os.Exit(exitFail)
+	}()
+	return ctx, func() { signal.Stop(signals) }
+}
+
+// gradeError is a verdict other than PASS. The verdict has been printed; what led to it may have to be.
+type gradeError struct {
+	verdict verify.Verdict
+	err     error
+}
+
+func (e *gradeError) Error() string { return fmt.Sprintf("%s: %v", e.verdict, e.err) }
+
+// isUsage tells the mistakes of a command line from what went wrong while doing what it says.
+func isUsage(err error) bool {
+	var usage *args.UsageError
+	var property *streams.PropertyError
+	var base *feed.BaseError
+	var phase *verify.PhaseError
+	return errors.As(err, &usage) || errors.As(err, &property) || errors.As(err, &base) || errors.As(err, &phase) || broker.IsUsage(err)
+}
+
+// exitCode maps an error to the exit code and says what is wrong.
+func (l *lab) exitCode(ctx context.Context, err error) int {
+	var grade *gradeError
+	switch {
+	case err == nil:
+		return exitPass
+	case errors.As(err, &grade):
+		if grade.err != nil && !errors.Is(grade.err, phases.ErrInterrupted) {
+			fmt.Fprintf(l.stderr, "lab: %v\n", grade.err)
+		}
+		if grade.verdict == verify.Fail {
+			return exitFail
+		}
+		return exitUnknown
+	case isUsage(err):
+		fmt.Fprintf(l.stderr, "lab: %v\n", err)
+		return exitUsage
+	case ctx.Err() != nil:
+		fmt.Fprintln(l.stderr, "lab: interrupted")
+		return exitFail
+	case errors.Is(err, syscall.EPIPE): // the reader has enough
+		return exitFail
+	case errors.Is(err, broker.ErrNotRunning):
+		fmt.Fprintf(l.stderr, "lab: %v here: `lab broker up` starts one, --bootstrap names another\n", err)
+		return exitFail
+	default:
+		fmt.Fprintf(l.stderr, "lab: %v\n", err)
+		return exitFail
+	}
+}
+
+// lab is the program with its standard streams.
+type lab struct {
+	stdin          *os.File
+	stdout, stderr *os.File
+}
+
+func (l *lab) app() *cli.App {
+	env := func(name string) []string { return []string{"LAB_" + name} }
+	return &cli.App{
+		Name:  "lab",
+		Usage: "a Kafka Streams lab in one program, without a JVM",
+		Description: "An application counts order events per store, in all and per minute of event time, routes the dear ones to a topic of\n" +
+			"their own and joins orders with a status table. Phases run it step by step against a broker that the lab starts by\n" +
+			"itself, write what was seen to observations/, and are graded from the topics alone.\n\n" +
+			"   lab phase all          all phases, with a pause before each step\n" +
+			"   lab phase all --yes    without pauses\n" +
+			"   lab status             what runs, and how far it has come\n" +
+			"   lab clean              stop everything and remove it, but for the observations\n\n" +
+			"Global flags may stand before or after a command's arguments. Exit codes: 0 pass, 1 a check or command failed,\n" +
+			"2 could not be judged, 64 usage error.",
+		Version:         version,
+		HideVersion:     true,
+		HideHelpCommand: false,
+		Writer:          l.stdout,
+		ErrWriter:       l.stderr,
+		ExitErrHandler:  func(*cli.Context, error) {}, // exitCode does it
+		OnUsageError:    usageError,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "dir", Value: ".", EnvVars: env("DIR"), Usage: "the workspace: `FOLDER` of observations/, state/ and .lab/"},
+			&cli.StringFlag{Name: "broker", EnvVars: env("BROKER"), DefaultText: "embedded", Usage: "`KIND` of broker: embedded or existing"},
+			&cli.StringFlag{Name: "bootstrap", EnvVars: env("BOOTSTRAP"), Usage: "use the existing cluster at `HOST:PORT,…`"},
+			&cli.IntFlag{
+				Name: "port", EnvVars: env("PORT"), DefaultText: "9092, or a free one if taken", Usage: "`PORT` of a broker that the lab starts",
+			},
+			&cli.BoolFlag{Name: "yes", EnvVars: env("YES"), Usage: "no pauses and no questions; implied when stdin is no terminal"},
+			&cli.BoolFlag{Name: "json", EnvVars: env("JSON"), Usage: "output for programs: phase, verify, dump, status"},
+			&cli.BoolFlag{Name: "no-color", EnvVars: []string{"LAB_NO_COLOR", "NO_COLOR"}, Usage: "no colours; implied when stdout is no terminal"},
+		},
+		Commands: []*cli.Command{
+			{
+				Name: "phase", ArgsUsage: "1|2|all", Category: "A run of the lab", OnUsageError: usageError, Action: l.phase,
+				Usage:       "run a phase, and missing earlier ones before it; grade it",
+				Description: "A phase that has passed is only graded again; an interrupted one goes on where it stopped.",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "fresh", Usage: "clean first, and run all phases up to this one again"},
+				},
+			},
+			{
+				Name: "verify", ArgsUsage: "[1|2|all]", Category: "A run of the lab", OnUsageError: usageError, Action: l.verify,
+				Usage: "grade phases from the topics alone, by an oracle that shares no code with the engine",
+			},
+			{
+				Name: "status", Category: "A run of the lab", OnUsageError: usageError, Action: l.status,
+				Usage: "show the broker, the instances, the group's lag and the counts",
+			},
+			{
+				Name: "clean", Category: "A run of the lab", OnUsageError: usageError, Action: l.clean,
+				Usage: "stop everything and delete broker data and state, keep observations/, and prove that nothing is left",
+			},
+			{
+				Name: "counter", ArgsUsage: "NAME [key=value …]", Category: "Its parts", OnUsageError: usageError, Action: l.counter,
+				Usage: "run one instance of the application in the foreground",
+				Description: "Properties have Kafka Streams' names, and lab.output.suffix is appended to the names of the output topics:\n" +
+					"   " + strings.Join(streams.PropertyNames(), "\n   "),
+				Flags: []cli.Flag{&cli.BoolFlag{Name: phases.StopAtEOF, Hidden: true}},
+			},
+			{
+				Name: "feed", ArgsUsage: "BASE", Category: "Its parts", OnUsageError: usageError, Action: l.feed,
+				Usage: "publish the 300 orders, from a base on a minute boundary: 2026-09-12T10:00:00Z or epoch ms",
+			},
+			{
+				Name: "send", ArgsUsage: "TOPIC KEY VALUE | --order ID STORE AMOUNT AT", Category: "Kafka's tools", OnUsageError: usageError,
+				Usage: "send one record", Action: l.send,
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "null", Usage: "a tombstone: TOPIC KEY and no value"},
+					&cli.StringFlag{Name: "timestamp", Usage: "the record's `TIME`: RFC 3339 or epoch ms (default: now)"},
+					&cli.BoolFlag{Name: "order", Usage: "a PLACED order to orders.placed, which occurred AT an RFC 3339 instant or epoch ms"},
+				},
+			},
+			{
+				Name: "dump", ArgsUsage: "TOPIC", Category: "Kafka's tools", OnUsageError: usageError, Action: l.dump,
+				Usage: "print a topic's records, one partition after another",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "from-beginning", Usage: "what is there, then stop (default)"},
+					&cli.BoolFlag{Name: "follow", Usage: "go on with what comes"},
+					&cli.BoolFlag{Name: "tail", Usage: "only what comes; says ready on stderr once it is listening"},
+					&cli.BoolFlag{Name: "print-key", Usage: "key TAB value"},
+					&cli.BoolFlag{Name: "last", Usage: "the last value of each key, by key"},
+					&cli.BoolFlag{Name: "decode", Usage: "internal topics: window keys, counts and transaction markers in clear"},
+					&cli.StringFlag{Name: "isolation", Value: "read_uncommitted", Usage: "`LEVEL`: read_uncommitted or read_committed"},
+				},
+			},
+			{
+				Name: "topics", ArgsUsage: "[NAME…]", Category: "Kafka's tools", OnUsageError: usageError, Action: l.topics,
+				Usage: "list the topics, or describe some",
+				Flags: []cli.Flag{&cli.BoolFlag{Name: "create", Usage: "create the lab's topics that are missing"}},
+			},
+			{
+				Name: "groups", ArgsUsage: "[ID]", Category: "Kafka's tools", OnUsageError: usageError, Action: l.groups,
+				Usage: "list the consumer groups, or describe one",
+			},
+			{
+				Name: "broker", ArgsUsage: "up|down|status", Category: "Its parts", OnUsageError: usageError, Action: needsSubcommand,
+				Usage: "start, stop or show the background broker",
+				Subcommands: []*cli.Command{
+					{Name: "up", Usage: "start it, unless it runs", OnUsageError: usageError, Action: l.brokerUp},
+					{
+						Name: "down", Usage: "stop it; its data stays", OnUsageError: usageError, Action: l.brokerDown,
+						Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "kill it if it does not stop, which can tear transactions"}},
+					},
+					{Name: "status", Usage: "show where it answers", OnUsageError: usageError, Action: l.brokerStatus},
+					{Name: "serve", Hidden: true, OnUsageError: usageError, Action: l.brokerServe},
+				},
+			},
+			{Name: "version", Category: "A run of the lab", Usage: "print the version", OnUsageError: usageError, Action: l.version},
+		},
+	}
+}
+
+func usageError(_ *cli.Context, err error, _ bool) error { return args.Errorf("%v", err) }
+
+func needsSubcommand(c *cli.Context) error {
+	return args.Errorf("%s needs one of: %s", c.Command.Name, c.Command.ArgsUsage)
+}
+
+// positional returns a command's arguments if there are as many as it takes. most < 0 sets no limit.
+func positional(c *cli.Context, least, most int) ([]string, error) {
+	if n := c.NArg(); n < least || most >= 0 && n > most {
+		return nil, args.Errorf("usage: lab %s", strings.TrimSpace(c.Command.Name+" "+c.Command.ArgsUsage))
+	}
+	return c.Args().Slice(), nil
+}
+
+// config gathers the global flags. Text for people goes to stderr when stdout is for programs.
+func (l *lab) config(c *cli.Context) (phases.Config, error) {
+	w, err := workspace.Open(c.String("dir"))
+	if err != nil {
+		return phases.Config{}, err
+	}
+	out := l.stdout
+	if c.Bool("json") {
+		out = l.stderr
+	}
+	logger := slog.New(slog.NewTextHandler(l.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	talk := console.New(console.Config{
+		In: l.stdin, Out: out, Interactive: !c.Bool("yes") && console.IsTerminal(l.stdin), Color: l.color(c, out),
+	})
+	at := connect.Options{
+		Dir: w.Dir(), Kind: c.String("broker"), Bootstrap: c.String("bootstrap"), Port: c.Int("port"),
+		Progress: func(line string) { fmt.Fprintln(l.stderr, line) }, Logger: logger,
+	}
+	// A choice that makes no sense is told before anything is begun.
+	if _, err := at.Choose(); err != nil {
+		return phases.Config{}, err
+	}
+	return phases.Config{Workspace: w, Console: talk, Logger: logger, Connect: at}, nil
+}
+
+func (l *lab) color(c *cli.Context, out *os.File) bool {
+	return !c.Bool("no-color") && console.IsTerminal(out)
+}
+
+// phaseNumbers reads 1, 2 … or all.
+func phaseNumbers(word string) ([]int, error) {
+	known := phases.Numbers()
+	if word == "all" {
+		return known, nil
+	}
+	n, err := strconv.Atoi(word)
+	if err != nil || !slices.Contains(known, n) {
+		return nil, args.Errorf("no phase %q: there are %s and all", word, strings.Trim(fmt.Sprint(known), "[]"))
+	}
+	return []int{n}, nil
+}
+
+func (l *lab) phase(c *cli.Context) error {
+	words, err := positional(c, 1, 1)
+	if err != nil {
+		return err
+	}
+	wanted, err := phaseNumbers(words[0])
+	if err != nil {
+		return err
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	if c.Bool("fresh") {
+		if cfg, err = phases.Fresh(c.Context, cfg); err != nil {
+			return l.judge(c, phases.Outcome{Err: err})
+		}
+	}
+	report, err := phases.Run(c.Context, cfg, wanted)
+	return l.judge(c, phases.Outcome{Report: report, Err: err})
+}
+
+// judge prints the outcome of a command that judges. A usage error is for exitCode alone.
+func (l *lab) judge(c *cli.Context, o phases.Outcome) error {
+	if isUsage(o.Err) {
+		return o.Err
+	}
+	if c.Context.Err() != nil && o.Err != nil && !errors.Is(o.Err, phases.ErrInterrupted) {
+		o.Err = errors.Join(phases.ErrInterrupted, o.Err)
+	}
+	if err := o.Write(l.stdout, c.Bool("json"), l.color(c, l.stdout)); err != nil {
+		return err
+	}
+	if o.Verdict() != verify.Pass {
+		return &gradeError{verdict: o.Verdict(), err: o.Err}
+	}
+	return nil
+}
+
+func (l *lab) verify(c *cli.Context) error {
+	words, err := positional(c, 0, 1)
+	if err != nil {
+		return err
+	}
+	var wanted []int // none: those that have been run
+	if len(words) == 1 && words[0] != "all" {
+		if wanted, err = phaseNumbers(words[0]); err != nil {
+			return err
+		}
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	conn, err := connect.Find(c.Context, cfg.Connect)
+	if err != nil {
+		return l.judge(c, phases.Outcome{Err: err})
+	}
+	defer conn.Close()
+	report, err := verify.Run(c.Context, conn.Client, verify.Options{Phases: wanted})
+	return l.judge(c, phases.Outcome{Report: report, Err: err})
+}
+
+func (l *lab) status(c *cli.Context) error {
+	if _, err := positional(c, 0, 0); err != nil {
+		return err
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	s, err := phases.GetStatus(c.Context, cfg)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return json.NewEncoder(l.stdout).Encode(s)
+	}
+	return s.Write(l.stdout)
+}
+
+func (l *lab) clean(c *cli.Context) error {
+	if _, err := positional(c, 0, 0); err != nil {
+		return err
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	return phases.Clean(c.Context, cfg)
+}
+
+func (l *lab) counter(c *cli.Context) error {
+	words, err := positional(c, 1, -1)
+	if err != nil {
+		return err
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	counter, err := instance.Configure(cfg.Workspace, words[0], words[1:])
+	if err != nil {
+		return err
+	}
+	if len(counter.Streams.Bootstrap) > 0 {
+		cfg.Connect.Bootstrap = strings.Join(counter.Streams.Bootstrap, ",")
+	}
+	opt := instance.Options{Out: l.stdout, Logger: cfg.Logger}
+	if c.Bool(phases.StopAtEOF) {
+		opt.Parent = l.stdin
+	}
+	conn, err := connect.Up(c.Context, cfg.Connect)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return instance.Run(c.Context, conn, counter, opt)
+}
+
+func (l *lab) feed(c *cli.Context) error {
+	words, err := positional(c, 1, 1)
+	if err != nil {
+		return err
+	}
+	base, err := feed.ParseBase(words[0])
+	if err != nil {
+		return err
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	return phases.Feed(c.Context, cfg, base)
+}
+
+// withBroker calls do with a client of the broker that runs.
+func (l *lab) withBroker(c *cli.Context, do func(cfg phases.Config, conn *connect.Conn) error) error {
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	conn, err := connect.Find(c.Context, cfg.Connect)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return do(cfg, conn)
+}
+
+func (l *lab) send(c *cli.Context) error {
+	m, err := message(c)
+	if err != nil {
+		return err
+	}
+	return l.withBroker(c, func(_ phases.Config, conn *connect.Conn) error {
+		return kafkatools.Send(c.Context, conn.Client, m)
+	})
+}
+
+// message reads the arguments of send.
+func message(c *cli.Context) (kafka.Message, error) {
+	at := time.Now()
+	if text := c.String("timestamp"); text != "" {
+		var err error
+		if at, err = instant(text); err != nil {
+			return kafka.Message{}, err
+		}
+	}
+	switch {
+	case c.Bool("order") && c.Bool("null"):
+		return kafka.Message{}, args.Errorf("--order and --null exclude each other")
+	case c.Bool("order"):
+		words := c.Args().Slice()
+		if len(words) != 4 {
+			return kafka.Message{}, args.Errorf("usage: lab send --order ID STORE AMOUNT AT")
+		}
+		amount, err := strconv.ParseInt(words[2], 10, 64)
+		if err != nil {
+			return kafka.Message{}, args.Errorf("AMOUNT %q is no whole number", words[2])
+		}
+		occurred, err := instant(words[3])
+		if err != nil {
+			return kafka.Message{}, err
+		}
+		o := feed.Order{OrderID: words[0], StoreID: words[1], Status: feed.Placed, Amount: amount, OccurredAt: occurred.UnixMilli()}
+		return o.Message(at), nil
+	}
+	want := 3
+	if c.Bool("null") {
+		want = 2
+	}
+	words, err := positional(c, want, want)
+	if err != nil {
+		return kafka.Message{}, err
+	}
+	m := kafka.Message{Topic: words[0], Partition: kafka.AnyPartition, Timestamp: at.UnixMilli(), Key: []byte(words[1])}
+	if !c.Bool("null") {
+		m.Value = []byte(words[2])
+	}
+	return m, nil
+}
+
+// instant reads RFC 3339 or milliseconds since the epoch.
+func instant(text string) (time.Time, error) {
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return time.UnixMilli(ms), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, args.Errorf("%q is neither an RFC 3339 instant such as 2026-09-12T10:00:00Z nor milliseconds since the epoch", text)
+	}
+	return t, nil
+}
+
+func (l *lab) dump(c *cli.Context) error {
+	words, err := positional(c, 1, 1)
+	if err != nil {
+		return err
+	}
+	read := kafkatools.ReadConfig{
+		Topic: words[0], Tail: c.Bool("tail"), Follow: c.Bool("follow") || c.Bool("tail"),
+		Ready: func() { fmt.Fprintln(l.stderr, "ready") },
+	}
+	switch level := c.String("isolation"); level {
+	case "read_uncommitted":
+		read.Isolation = kafka.ReadUncommitted
+	case "read_committed":
+		read.Isolation = kafka.ReadCommitted
+	default:
+		return args.Unknown("isolation level", level, []string{"read_uncommitted", "read_committed"})
+	}
+	switch {
+	case read.Tail && c.Bool("from-beginning"):
+		return args.Errorf("--tail and --from-beginning exclude each other")
+	case read.Follow && c.Bool("last"):
+		return args.Errorf("--last needs an end: it excludes --follow and --tail")
+	}
+	return l.withBroker(c, func(_ phases.Config, conn *connect.Conn) error {
+		return kafkatools.Dump(c.Context, conn.Client, kafkatools.DumpConfig{
+			ReadConfig: read, PrintKey: c.Bool("print-key"), JSON: c.Bool("json"), Last: c.Bool("last"), Decode: c.Bool("decode"),
+		}, l.stdout)
+	})
+}
+
+func (l *lab) topics(c *cli.Context) error {
+	return l.withBroker(c, func(cfg phases.Config, conn *connect.Conn) error {
+		if c.Bool("create") {
+			if _, err := provision.Create(c.Context, conn, cfg.Workspace, ""); err != nil {
+				return err
+			}
+		}
+		if c.NArg() > 0 {
+			return kafkatools.DescribeTopics(c.Context, conn.Client, c.Args().Slice(), l.stdout)
+		}
+		names, err := kafkatools.TopicNames(c.Context, conn.Client)
+		return errors.Join(err, list(l.stdout, names))
+	})
+}
+
+func (l *lab) groups(c *cli.Context) error {
+	words, err := positional(c, 0, 1)
+	if err != nil {
+		return err
+	}
+	return l.withBroker(c, func(_ phases.Config, conn *connect.Conn) error {
+		if len(words) == 1 {
+			return kafkatools.WriteGroup(c.Context, conn.Client, words[0], l.stdout, l.stderr)
+		}
+		groups, err := conn.ListGroups(c.Context)
+		ids := make([]string, len(groups))
+		for i, g := range groups {
+			ids[i] = g.ID
+		}
+		return errors.Join(err, list(l.stdout, ids))
+	})
+}
+
+func list(w io.Writer, words []string) error {
+	if len(words) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, strings.Join(words, "\n"))
+	return err
+}
+
+// broker returns the broker that the global flags choose.
+func (l *lab) broker(c *cli.Context) (broker.Broker, error) {
+	if _, err := positional(c, 0, 0); err != nil {
+		return nil, err
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return nil, err
+	}
+	return cfg.Connect.Choose()
+}
+
+func (l *lab) brokerUp(c *cli.Context) error {
+	b, err := l.broker(c)
+	if err != nil {
+		return err
+	}
+	r, err := b.Up(c.Context)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(l.stdout, r.Bootstrap)
+	return err
+}
+
+func (l *lab) brokerDown(c *cli.Context) error {
+	b, err := l.broker(c)
+	if err != nil {
+		return err
+	}
+	return b.Down(c.Context, c.Bool("force"))
+}
+
+func (l *lab) brokerStatus(c *cli.Context) error {
+	b, err := l.broker(c)
+	if err != nil {
+		return err
+	}
+	r, err := b.Status(c.Context)
+	if err != nil {
+		return err
+	}
+	if r.PID == 0 {
+		_, err = fmt.Fprintf(l.stdout, "%s on %s\n", r.Kind, r.Bootstrap)
+	} else {
+		_, err = fmt.Fprintf(l.stdout, "%s on %s, pid %d\n", r.Kind, r.Bootstrap, r.PID)
+	}
+	return err
+}
+
+// brokerServe is the background process itself.
+func (l *lab) brokerServe(c *cli.Context) error {
+	log := slog.New(slog.NewTextHandler(l.stderr, nil))
+	return broker.Serve(c.Context, broker.ServeConfig{Dir: c.String("dir"), Port: c.Int("port"), Log: log})
+}
+
+func (l *lab) version(c *cli.Context) error {
+	if _, err := positional(c, 0, 0); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(l.stdout, "lab "+version)
+	return err
+}

@@ -1,0 +1,61 @@
+package phases
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/windowed-order-counter/lab/internal/atomicfile"
+	"github.com/windowed-order-counter/lab/internal/journal"
+	"github.com/windowed-order-counter/lab/internal/kafkatools"
+	"github.com/windowed-order-counter/lab/topology"
+)
+
+// write replaces an evidence file.
+func (r *run) write(name string, content []byte) error {
+	path := r.Workspace.Observation(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(path, content); err != nil {
+		return err
+	}
+	r.Console.Printf("  wrote observations/%s (%d lines)", name, bytes.Count(content, []byte{'\n'}))
+	return nil
+}
+
+// rows are the records of a topic as key TAB value, from the beginning.
+func (r *run) rows(ctx context.Context, topic string, last bool) ([]byte, error) {
+	var b bytes.Buffer
+	err := kafkatools.Dump(ctx, r.conn.Client, kafkatools.DumpConfig{
+		ReadConfig: kafkatools.ReadConfig{Topic: topic}, PrintKey: true, Last: last,
+	}, &b)
+	return b.Bytes(), err
+}
+
+// firstRecords are the first-record lines of all instances of the lab's application, one for each store and instance.
+func (r *run) firstRecords() ([]string, error) {
+	events, err := journal.ReadAll(r.Workspace.Journals(), topology.ApplicationID)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	seen := map[string]bool{}
+	for i := range events {
+		if e := &events[i]; e.FirstRecord != nil && !seen[e.FirstRecord.Store] {
+			seen[e.FirstRecord.Store] = true
+			lines = append(lines, e.Line())
+		}
+	}
+	return lines, nil
+}
+
+// section is a part of an evidence file under its own heading.
+func section(title string, content []byte) []byte {
+	return fmt.Appendf(nil, "# %s\n%s\n", title, bytes.TrimRight(content, "\n"))
+}
+
+func lines(list []string) []byte { return []byte(strings.Join(list, "\n") + "\n") }

@@ -1,0 +1,137 @@
+package phases
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/windowed-order-counter/lab/broker"
+	"github.com/windowed-order-counter/lab/internal/connect"
+	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/internal/kafkatools"
+	"github.com/windowed-order-counter/lab/internal/workspace"
+	"github.com/windowed-order-counter/lab/topology"
+)
+
+// Status is what runs in a workspace and how far it has come.
+type Status struct {
+	Dir       string               `json:"dir"`
+	Broker    *broker.Record       `json:"broker"` // null: none runs
+	Instances []workspace.Instance `json:"instances"`
+	Group     *GroupStatus         `json:"group"` // null: nothing could be asked
+	Counts    []Count              `json:"counts"`
+	Passed    []int                `json:"passed"` // phases
+}
+
+// GroupStatus is the state of the application's group.
+type GroupStatus struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Lag   *int64 `json:"lag"` // null: the application has no inputs yet
+}
+
+// Count is the running count of a store.
+type Count struct {
+	Store string `json:"store"`
+	Count string `json:"count"`
+}
+
+// GetStatus looks and changes nothing. A workspace without a broker is no error.
+func GetStatus(ctx context.Context, cfg Config) (Status, error) {
+	s := Status{Dir: cfg.Workspace.Dir(), Instances: []workspace.Instance{}, Counts: []Count{}, Passed: []int{}}
+	instances, err := cfg.Workspace.Instances()
+	if err != nil {
+		return s, err
+	}
+	s.Instances = append(s.Instances, instances...)
+	progress, _, err := cfg.Workspace.Progress()
+	if err != nil {
+		return s, err
+	}
+	s.Passed = append(s.Passed, progress.Passed...)
+	conn, err := connect.Find(ctx, cfg.Connect)
+	if errors.Is(err, broker.ErrNotRunning) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	defer conn.Close()
+	s.Broker = &conn.Broker
+	group, err := conn.DescribeGroup(ctx, topology.ApplicationID)
+	if err != nil {
+		return s, err
+	}
+	s.Group = &GroupStatus{ID: group.ID, State: group.State}
+	topics, err := conn.Topics(ctx, topology.OrdersPlaced, topology.OrdersStatus, repartitionTopic, topology.OrdersPerStore)
+	if err != nil {
+		return s, err
+	}
+	if topics[topology.OrdersPlaced] != nil && topics[topology.OrdersStatus] != nil && topics[repartitionTopic] != nil {
+		r := &run{Config: cfg, conn: conn}
+		lag, err := r.lag(ctx)
+		if err != nil {
+			return s, err
+		}
+		s.Group.Lag = &lag
+	}
+	if topics[topology.OrdersPerStore] != nil {
+		s.Counts, err = counts(ctx, conn.Client)
+	}
+	return s, err
+}
+
+func counts(ctx context.Context, client *kafka.Client) ([]Count, error) {
+	var rows bytes.Buffer
+	err := kafkatools.Dump(ctx, client, kafkatools.DumpConfig{
+		ReadConfig: kafkatools.ReadConfig{Topic: topology.OrdersPerStore, Isolation: kafka.ReadCommitted}, Last: true,
+	}, &rows)
+	all := []Count{}
+	for row := range strings.Lines(rows.String()) {
+		store, count, _ := strings.Cut(strings.TrimSuffix(row, "\n"), "\t")
+		all = append(all, Count{Store: store, Count: count})
+	}
+	return all, err
+}
+
+// Write prints the status for people.
+func (s Status) Write(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "workspace\t%s\n", s.Dir)
+	switch {
+	case s.Broker == nil:
+		fmt.Fprintln(t, "broker\tnone")
+	case s.Broker.PID == 0:
+		fmt.Fprintf(t, "broker\t%s on %s\n", s.Broker.Kind, s.Broker.Bootstrap)
+	default:
+		fmt.Fprintf(t, "broker\t%s on %s, pid %d\n", s.Broker.Kind, s.Broker.Bootstrap, s.Broker.PID)
+	}
+	if len(s.Instances) == 0 {
+		fmt.Fprintln(t, "instances\tnone")
+	}
+	for _, in := range s.Instances {
+		fmt.Fprintf(t, "instance\t%s of %s, pid %d, %s, since %s\n",
+			in.Name, in.Application, in.PID, in.Guarantee, in.Started.Format(time.RFC3339))
+	}
+	if s.Group != nil {
+		lag := "unknown"
+		if s.Group.Lag != nil {
+			lag = fmt.Sprint(*s.Group.Lag)
+		}
+		fmt.Fprintf(t, "group\t%s: %s, lag %s\n", s.Group.ID, s.Group.State, lag)
+	}
+	for _, c := range s.Counts {
+		fmt.Fprintf(t, "count\t%s %s\n", c.Store, c.Count)
+	}
+	passed := "none"
+	if len(s.Passed) > 0 {
+		passed = strings.Trim(fmt.Sprint(s.Passed), "[]")
+	}
+	fmt.Fprintf(t, "phases passed\t%s\n", passed)
+	return t.Flush()
+}

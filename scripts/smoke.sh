@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# The real binary through the whole lab in an empty workspace: every phase, the verdict, a look at everything, a second run, clean, and
+# proof that nothing is left.
+#
+#   scripts/smoke.sh                      on an embedded broker
+#   scripts/smoke.sh --bootstrap LIST     on a cluster that runs already and holds no lab topics; clean deletes those it made
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bootstrap=
+if [ "${1:-}" = --bootstrap ]; then
+  bootstrap=${2:?--bootstrap needs host:port}
+elif [ $# -gt 0 ]; then
+  sed -n '2,/^set /{/^#/s/^# \{0,1\}//p;}' "$0"
+  exit 64
+fi
+# Settings of the caller's own lab must not leak into this one.
+while read -r name; do unset "$name"; done < <(compgen -e LAB_ || true)
+
+work=$(mktemp -d)
+dir=$work/workspace
+lab=$work/lab
+mkdir "$dir"
+
+run() { "$lab" --dir "$dir" ${bootstrap:+--bootstrap "$bootstrap"} "$@"; }
+
+finish() {
+  local code=$?
+  trap - EXIT
+  if [ -x "$lab" ]; then run clean --yes >"$work/clean.out" 2>&1 || [ "$code" -ne 0 ] || code=1; fi
+  if [ "$code" -eq 0 ]; then
+    rm -rf "$work"
+  else
+    echo "smoke: failed with $code, what is left is in $work" >&2
+  fi
+  exit "$code"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+die() {
+  echo "smoke: $*" >&2
+  exit 1
+}
+
+# step NAME COMMAND... prints and keeps a command's output in $work/NAME.out.
+step() {
+  local name=$1
+  shift
+  echo "--- $*"
+  "$@" </dev/null 2>&1 | tee "$work/$name.out"
+}
+
+expect() { # expect NAME REGEXP
+  grep -Eq -- "$2" "$work/$1.out" || die "the output of step $1 has no line $2"
+}
+
+# A zombie has ended; that nobody has collected it yet is the affair of process 1.
+alive() {
+  case $(ps -o stat= -p "$1" 2>/dev/null) in
+    '' | Z*) return 1 ;;
+  esac
+}
+
+last_line() { # last_line NAME REGEXP
+  tail -n 1 "$work/$1.out" | grep -Eq -- "$2" || die "the last line of step $1 is not $2"
+}
+
+go build -o "$lab" .
+
+# The pipe is part of the test: it must close when the command ends, although the broker stays.
+step phases run phase all --yes
+last_line phases '^PASS '
+[ "$(wc -l <"$dir/observations/phase-1.txt")" -eq 115 ] || die "phase-1.txt has not 115 lines"
+[ "$(grep -c 'first record for' "$dir/observations/phase-1-log.txt")" -eq 6 ] || die "phase-1-log.txt has not six stores"
+
+step verify run verify
+last_line verify '^PASS '
+step verify-json run verify --json
+grep -q '"verdict"' "$work/verify-json.out" || die "verify --json has no verdict"
+
+step status run status
+step topics run topics
+for topic in orders.placed orders.status analytics.high-value-orders analytics.orders-per-store \
+  analytics.orders-per-store-minute analytics.orders-with-status order-counter-orders-by-store-repartition \
+  order-counter-orders-per-store-changelog order-counter-orders-per-store-minute-changelog order-counter-order-status-changelog; do
+  expect topics "$topic"
+done
+step groups run groups
+expect groups order-counter
+step group run groups order-counter
+expect group orders.placed
+step dump run dump analytics.orders-per-store --print-key --last
+for store in 17 18 19 20 21 22; do expect dump "^store-$store	[0-9]+$"; done
+step decode run dump order-counter-orders-per-store-minute-changelog --print-key --decode
+expect decode store-17
+
+step again run phase all --yes
+last_line again '^PASS '
+
+broker=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$dir/.lab/broker.json" 2>/dev/null || true)
+[ -n "$bootstrap" ] || [ -n "$broker" ] || die "no broker record"
+step clean run clean --yes
+expect clean '^processes 0$'
+expect clean '^state: no such directory$'
+[ -z "$broker" ] || ! alive "$broker" || die "the broker, pid $broker, outlived clean"
+[ ! -e "$dir/.lab" ] || die ".lab is left"
+[ ! -e "$dir/state" ] || die "state is left"
+[ -s "$dir/observations/phase-1.txt" ] || die "observations are gone"
+# Whatever was started from this build runs from this path.
+! ps -ww -A -o args= | grep -F "$lab" | grep -vF grep || die "a process is left"
+
+echo "smoke: ok"

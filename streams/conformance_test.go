@@ -1,0 +1,206 @@
+package streams
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// conformance are the programs of testdata/java/Conformance.java. Kafka Streams 4.3.1's TopologyTestDriver ran them
+// over random records, null and empty keys and values and late timestamps among them, and committed after each;
+// testdata/conformance/<name>.txt is what every topic then got, changelogs and repartition topics included.
+var conformance = map[string]func(b *Builder){
+	"stateless": func(b *Builder) {
+		s := in(b)
+		out(MapValues(s.Filter(func(_, v string) bool { return len(v) > 1 }), strings.ToUpper), "long")
+		out(SelectKey(s.FilterNot(func(k, _ string) bool { return k == "a" }), func(_, v string) string { return v }), "swapped")
+		out(FlatMapValues(s, func(v string) iter.Seq[string] { return slices.Values([]string{v, v + v}) }), "twice")
+		out(FlatMap(s, func(k, v string) iter.Seq2[string, string] {
+			return func(yield func(string, string) bool) { _ = yield(k+"1", v) && yield(k+"2", v) }
+		}), "keys")
+		out(MapValues(s, strings.ToUpper).Merge(s), "merged")
+		table(b)
+	},
+	"split": func(b *Builder) {
+		sp := in(b).Split()
+		out(sp.Branch(func(k, _ string) bool { return k == "a" }), "branch-1")
+		out(sp.Branch(func(_, v string) bool { return v == "x" }), "branch-2")
+		out(sp.Default(), "branch-0")
+		table(b)
+	},
+	"joins": func(b *Builder) {
+		s, t := in(b), table(b)
+		out(Join(s, t, slash), "inner")
+		out(LeftJoin(s, t, slashOrNull), "left")
+	},
+	"join-repartition": func(b *Builder) {
+		s := SelectKey(in(b), func(k, _ string) string { return k + "b" }).WithSerdes(Text(), Text())
+		out(Join(s, table(b), slash), "inner")
+	},
+	"repartition-null-keys": func(b *Builder) {
+		s, t := in(b), table(b)
+		out(s.Repartition("plain", 0, Text(), Text()), "plain")
+		out(LeftJoin(s.Repartition("left", 0, Text(), Text()), t, slashOrNull), "left")
+	},
+	"filtered-table-join": func(b *Builder) {
+		t := MapTableValues(table(b).Filter(longer), strings.ToUpper)
+		out(LeftJoin(in(b), t, slashOrNull), "left")
+	},
+	"table-views": func(b *Builder) {
+		t := ReadTable(b, "t", "", Text(), Text())
+		out(t.Filter(longer).ToStream(), "filtered")
+		out(MapTableValues(t.FilterNot(longer), strings.ToUpper).ToStream(), "others")
+		in(b).ForEach(look)
+	},
+	"table": func(b *Builder) {
+		out(MapTableValues(table(b), strings.ToUpper).ToStream(), "upper")
+		in(b).ForEach(look)
+	},
+	"aggregates": func(b *Builder) {
+		g := in(b).GroupByKey()
+		outCount(Count(g, "c").ToStream(), "counts")
+		out(g.Reduce("r", func(x, y string) string { return x + y }).ToStream(), "reduced")
+		bang := func() string { return "!" }
+		out(Aggregate(g, "a", bang, func(k, v, x string) string { return x + k + v }, Text()).ToStream(), "aggregated")
+		table(b)
+	},
+	"chain": func(b *Builder) {
+		c := Count(GroupBy(in(b), func(_, v string) string { return v }, Text()), "c1").ToStream()
+		initial := SelectKey(c, func(k string, _ int64) string { return k[:min(1, len(k))] }).WithSerdes(Text(), Int64())
+		outCount(Count(initial.GroupByKey(), "c2").ToStream(), "second")
+		outCount(c, "first")
+		table(b)
+	},
+	"tumbling": func(b *Builder) { conformWindows(b, Tumbling(time.Minute).Grace(30*time.Second)) },
+	"hopping":  func(b *Builder) { conformWindows(b, Hopping(time.Minute, 25*time.Second)) },
+}
+
+func conformWindows(b *Builder, w Windows) {
+	counts := CountWindows(in(b).GroupByKey().WindowedBy(w), "w")
+	outCount(Map(counts.ToStream(), func(k Windowed[string], n int64) (string, int64) {
+		return k.Key + "|" + k.StartTime() + "|" + strconv.FormatInt(k.End, 10), n
+	}), "windows")
+	table(b)
+}
+
+func longer(_, v string) bool  { return len(v) > 2 }
+func slash(v, w string) string { return v + "/" + w }
+func slashOrNull(v, w string, ok bool) string {
+	if !ok {
+		w = "null"
+	}
+	return slash(v, w)
+}
+
+func TestConformance(t *testing.T) {
+	files, err := filepath.Glob("testdata/conformance/*.txt")
+	if err != nil || len(files) != len(conformance) {
+		t.Fatalf("%d files for %d programs (%v)", len(files), len(conformance), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			topology := build(t, conformance[name])
+			d := &conformer{topology: topology}
+			for i := range topology.subs {
+				bn := newBench(t, topology, i)
+				bn.collect = d.collect
+				d.tasks = append(d.tasks, bn)
+			}
+			var input string
+			var want []string
+			check := func() {
+				got := d.run(t, input)
+				if diff := cmp.Diff(want, got, cmpEmpty); diff != "" {
+					t.Fatalf("after %q (-java +ours):\n%s", input, diff)
+				}
+			}
+			for sc := bufio.NewScanner(strings.NewReader(string(data))); sc.Scan(); {
+				switch line := sc.Text(); line[0] {
+				case '>':
+					if input != "" {
+						check()
+					}
+					input, want = line[2:], nil
+				case '<':
+					want = append(want, line[2:])
+				}
+			}
+			check()
+		})
+	}
+}
+
+// conformer runs all sub-topologies with one task each.
+type conformer struct {
+	topology *Topology
+	tasks    []*bench
+	lines    []string
+	internal []input // sent to repartition topics and not processed yet
+}
+
+func (d *conformer) collect(topic string, key, value []byte, ts int64) {
+	d.lines = append(d.lines, fmt.Sprintf("%s %d %s %s", topic, ts, hexOrNull(key), hexOrNull(value)))
+	if raw := strings.TrimPrefix(topic, "app-"); strings.HasSuffix(raw, "-repartition") {
+		d.internal = append(d.internal, input{topic: raw, timestamp: ts, key: slices.Clone(key), value: slices.Clone(value)})
+	}
+}
+
+// run takes one input record through everything it causes and gives what each topic got, by topic.
+func (d *conformer) run(t *testing.T, line string) []string {
+	t.Helper()
+	f := strings.Fields(line)
+	ts, err := strconv.ParseInt(f[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.lines = nil
+	for d.internal = []input{{topic: f[0], timestamp: ts, key: unhex(t, f[2]), value: unhex(t, f[3])}}; len(d.internal) > 0; {
+		in := d.internal[0]
+		d.internal = d.internal[1:]
+		task := d.tasks[subOf(d.topology, in.topic)]
+		if _, err := task.sources[in.topic].load(&in, -1); err != nil {
+			t.Fatal(err)
+		}
+		if err := task.sources[in.topic].process(task.ctx); err != nil {
+			t.Fatal(err)
+		}
+		task.flush()
+	}
+	topic := func(line string) string { name, _, _ := strings.Cut(line, " "); return name }
+	slices.SortStableFunc(d.lines, func(a, b string) int { return strings.Compare(topic(a), topic(b)) })
+	return d.lines
+}
+
+func hexOrNull(b []byte) string {
+	if b == nil {
+		return "null"
+	}
+	return "=" + hex.EncodeToString(b)
+}
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	if s == "null" {
+		return nil
+	}
+	b, err := hex.DecodeString(s[1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte{}, b...)
+}

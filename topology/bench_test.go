@@ -1,0 +1,41 @@
+package topology_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/windowed-order-counter/lab/feed"
+	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/streams"
+	"github.com/windowed-order-counter/lab/topology"
+)
+
+// BenchmarkCatchUp counts b.N placed orders over 10,000 stores that wait on a broker in the same process: the whole engine, from fetch to the
+// last commit, at least once with a commit each second. Run it with -benchtime=1000000x.
+func BenchmarkCatchUp(b *testing.B) {
+	const stores = 10_000
+	l := newLab(b)
+	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{Linger: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	base := int64(1789207200000)
+	for i := range b.N {
+		o := feed.Order{OrderID: fmt.Sprint("ord-", i), StoreID: fmt.Sprint("store-", i%stores), Status: feed.Placed, Amount: 5000, OccurredAt: base + int64(i/100)}
+		if err := p.Send(l.ctx, o.Message(time.UnixMilli(base))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := p.Close(l.ctx); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	start := time.Now()
+	stop := l.start(topology.Hooks{}, streams.Listener{})
+	l.awaitLag()
+	b.StopTimer()
+	stop()
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "orders/s")
+}

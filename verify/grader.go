@@ -1,0 +1,233 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/windowed-order-counter/lab/internal/kafka"
+)
+
+// grader holds what was read so far. Each topic is read at most once, when the first check asks for it.
+type grader struct {
+	topics topics
+	opt    Options
+	phases []phase
+
+	found  map[string]description
+	bounds map[kafka.TopicPartition]bounds
+	lag    string // what the application has not done yet; "": nothing
+	in     *input
+
+	highValue   memo[rows]
+	counts      memo[*seriesOf]
+	minutes     memo[*seriesOf]
+	changelog   memo[*seriesOf]
+	minuteLog   memo[*seriesOf]
+	repartition memo[*repartition]
+}
+
+// memo is a topic's content, once read.
+type memo[T any] struct {
+	done  bool
+	value T
+	err   error
+}
+
+func (m *memo[T]) get(read func() (T, error)) (T, error) {
+	if !m.done {
+		m.value, m.err = read()
+		m.done = true
+	}
+	return m.value, m.err
+}
+
+// internal is the full name of an internal topic of the application under test.
+func (g *grader) internal(suffix string) string { return g.opt.ApplicationID + "-" + suffix }
+
+// ours tells the topics that matter from others on the same cluster.
+func (g *grader) ours(name string) bool {
+	for _, t := range labTopics {
+		if name == t {
+			return true
+		}
+	}
+	return strings.HasPrefix(name, g.opt.ApplicationID+"-")
+}
+
+// load reads everything but the outputs.
+//
+// The order matters while the application is at work. Committed offsets come first: all results up to them were written before them, so are
+// within the ends of the outputs, which come second. The end of the input comes last: so no result can be there whose order is not.
+func (g *grader) load(ctx context.Context) error {
+	var err error
+	if g.found, err = g.topics.Describe(ctx, g.ours); err != nil {
+		return err
+	}
+	if _, ok := g.found[topicPlaced]; !ok {
+		return &missingError{topicPlaced}
+	}
+	committed, err := g.topics.Committed(ctx, g.opt.ApplicationID)
+	if err != nil {
+		return err
+	}
+	g.bounds = map[kafka.TopicPartition]bounds{}
+	var outputs []kafka.TopicPartition
+	for name := range g.found {
+		if name != topicPlaced {
+			outputs = append(outputs, g.partitions(name)...)
+		}
+	}
+	for _, parts := range [][]kafka.TopicPartition{outputs, g.partitions(topicPlaced)} {
+		found, err := g.topics.Bounds(ctx, parts)
+		if err != nil {
+			return err
+		}
+		for tp, b := range found {
+			g.bounds[tp] = b
+		}
+	}
+	g.lag = g.lagBehind(committed)
+	if gone := g.deleted(topicPlaced); gone != "" {
+		return fmt.Errorf("the input is not complete: %s", gone)
+	}
+	in := newInput()
+	if err := g.read(ctx, topicPlaced, in.add); err != nil {
+		return err
+	}
+	g.in = in
+	return nil
+}
+
+func (g *grader) partitions(topic string) []kafka.TopicPartition {
+	parts := make([]kafka.TopicPartition, g.found[topic].partitions)
+	for p := range parts {
+		parts[p] = kafka.TopicPartition{Topic: topic, Partition: int32(p)}
+	}
+	return parts
+}
+
+// lagBehind says what of the input and of the repartition topic the application has not committed yet. A partition without records has no
+// committed offset, and no lag either.
+func (g *grader) lagBehind(committed map[kafka.TopicPartition]int64) string {
+	var behind []string
+	for _, topic := range []string{topicPlaced, g.internal(suffixRepartition)} {
+		for _, tp := range g.partitions(topic) {
+			b := g.bounds[tp]
+			done, ok := committed[tp]
+			if !ok {
+				done = b.start
+			}
+			if done < b.end {
+				behind = append(behind, fmt.Sprintf("%d on %s", b.end-done, tp))
+			}
+		}
+	}
+	if len(behind) == 0 {
+		return ""
+	}
+	if len(committed) == 0 {
+		return fmt.Sprintf("%s has committed nothing yet: has a counter run?", g.opt.ApplicationID)
+	}
+	return fmt.Sprintf("%s has not committed all its input, lag %s: is a counter running?", g.opt.ApplicationID, someOf(behind))
+}
+
+// deleted names records of a topic that are gone.
+func (g *grader) deleted(topic string) string {
+	var gone []string
+	for _, tp := range g.partitions(topic) {
+		if b := g.bounds[tp]; b.start > 0 {
+			gone = append(gone, fmt.Sprintf("partition %d before offset %d", tp.Partition, b.start))
+		}
+	}
+	if len(gone) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("records of %s have been deleted: %s", topic, someOf(gone))
+}
+
+// missingError is a topic that is not there.
+type missingError struct{ topic string }
+
+func (e *missingError) Error() string { return fmt.Sprintf("topic %s does not exist", e.topic) }
+
+func (g *grader) read(ctx context.Context, topic string, fn func(kafka.TopicPartition, *kafka.Record)) error {
+	if _, ok := g.found[topic]; !ok {
+		return &missingError{topic}
+	}
+	parts := map[kafka.TopicPartition]bounds{}
+	for _, tp := range g.partitions(topic) {
+		parts[tp] = g.bounds[tp]
+	}
+	return g.topics.Read(ctx, parts, fn)
+}
+
+func (g *grader) readHighValue(ctx context.Context) (rows, error) {
+	return g.highValue.get(func() (rows, error) {
+		rs := rows{}
+		return rs, g.read(ctx, topicHighValue, rs.add)
+	})
+}
+
+func (g *grader) readRepartition(ctx context.Context) (*repartition, error) {
+	return g.repartition.get(func() (*repartition, error) {
+		rs := newRepartition()
+		return rs, g.read(ctx, g.internal(suffixRepartition), rs.add)
+	})
+}
+
+func (g *grader) readCounts(ctx context.Context) (*seriesOf, error) {
+	return g.counts.get(func() (*seriesOf, error) { return g.readSeries(ctx, topicCounts, text, decimalCount) })
+}
+
+func (g *grader) readMinutes(ctx context.Context) (*seriesOf, error) {
+	return g.minutes.get(func() (*seriesOf, error) { return g.readSeries(ctx, topicMinutes, text, decimalCount) })
+}
+
+func (g *grader) readChangelog(ctx context.Context) (*seriesOf, error) {
+	return g.changelog.get(func() (*seriesOf, error) {
+		return g.readSeries(ctx, g.internal(suffixCountsChangelog), text, longCount)
+	})
+}
+
+func (g *grader) readMinuteLog(ctx context.Context) (*seriesOf, error) {
+	return g.minuteLog.get(func() (*seriesOf, error) {
+		return g.readSeries(ctx, g.internal(suffixMinutesChangelog), windowKey, longCount)
+	})
+}
+
+// readSeries reads a topic of counts, on the watch for the milestones of all phases.
+func (g *grader) readSeries(ctx context.Context, topic string, key func([]byte) string, count func([]byte) (int64, bool)) (*seriesOf, error) {
+	s := &seriesOf{keys: map[string]*series{}, milestones: map[string][]int64{}, key: key, count: count}
+	for _, p := range g.phases {
+		counts, minutes := p.milestones(g.in)
+		for _, m := range []map[string]int64{counts, minutes} {
+			for k, v := range m {
+				s.milestones[k] = append(s.milestones[k], v)
+			}
+		}
+	}
+	return s, g.read(ctx, topic, s.add)
+}
+
+// unread is a check whose topic could not be read.
+func unread(name, want string, err error) Check {
+	c := Check{Name: name, Want: want, Got: reasonOf(err), Verdict: Unknown}
+	var missing *missingError
+	if errors.As(err, &missing) {
+		c.Got = "no such topic"
+		c.Details = []string{err.Error()}
+	}
+	return c
+}
+
+// explain words a difference, with what the caller of Run has to add.
+func (g *grader) explain(d Difference, text string) string {
+	if g.opt.Explain != nil {
+		if more := g.opt.Explain(d); more != "" {
+			return text + "; " + more
+		}
+	}
+	return text
+}

@@ -1,0 +1,204 @@
+package verify
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/windowed-order-counter/lab/internal/kafka"
+)
+
+// input is the oracle: what the application has to make of orders.placed, computed in one pass.
+type input struct {
+	records int64 // data records in orders.placed
+	orders  int64 // of them, those that are orders
+	broken  int64 // the others
+	samples []string
+
+	stores map[string]*storeInput
+	feeds  map[int64]*feedInput // by base
+}
+
+// storeInput is what is expected of one store.
+type storeInput struct {
+	placed  digest                 // placed orders, as records of the repartition topic
+	latest  int64                  // the largest occurredAt of them: the timestamp of the count
+	high    map[int64]*digest      // high-value orders by amount, as records of the high-value topic
+	minutes map[int64]*minuteInput // by start of the minute
+}
+
+// minuteInput is what is expected at most of one store in one minute: late orders may have been left out.
+type minuteInput struct {
+	placed int64
+	latest int64
+}
+
+// feedInput is a feed found in the input.
+type feedInput struct {
+	base    int64
+	seen    [feedSize]int32 // how often each event is there
+	differs []string        // events of the feed that are there with other contents
+}
+
+// have is the number of different events that are there.
+func (f *feedInput) have() int {
+	n := 0
+	for _, times := range f.seen {
+		if times > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func newInput() *input {
+	return &input{stores: map[string]*storeInput{}, feeds: map[int64]*feedInput{}}
+}
+
+// maxSamples bounds what is listed by name.
+const maxSamples = 3
+
+func (in *input) add(tp kafka.TopicPartition, r *kafka.Record) {
+	in.records++
+	o, err := readOrder(r.Value)
+	if err != nil {
+		in.broken++
+		if len(in.samples) < maxSamples {
+			in.samples = append(in.samples, fmt.Sprintf("%s: %v", place{tp, r.Offset}, err))
+		}
+		return
+	}
+	in.orders++
+	in.addToFeed(tp, r.Offset, o)
+	if !o.Placed {
+		return
+	}
+	s := in.stores[o.Store]
+	if s == nil {
+		s = &storeInput{latest: -1, high: map[int64]*digest{}, minutes: map[int64]*minuteInput{}}
+		in.stores[o.Store] = s
+	}
+	s.placed.add(fingerprint(r.Value, o.OccurredAt))
+	s.latest = max(s.latest, o.OccurredAt)
+	if o.Amount >= highValue {
+		d := s.high[o.Amount]
+		if d == nil {
+			d = &digest{}
+			s.high[o.Amount] = d
+		}
+		d.add(fingerprint(nil, o.OccurredAt))
+	}
+	start := floorMinute(o.OccurredAt)
+	m := s.minutes[start]
+	if m == nil {
+		m = &minuteInput{latest: -1}
+		s.minutes[start] = m
+	}
+	m.placed++
+	m.latest = max(m.latest, o.OccurredAt)
+}
+
+// addToFeed finds the feed that an order is an event of: the one whose base lies as many steps before it as its id says. Where that is no
+// minute boundary, the order was sent by hand under an id of the feed.
+func (in *input) addToFeed(tp kafka.TopicPartition, offset int64, o order) {
+	i := feedIndex(o.ID)
+	if i < 0 {
+		return
+	}
+	base := o.OccurredAt - feedStep*int64(i)
+	if base < 0 || base%minute != 0 {
+		return
+	}
+	f := in.feeds[base]
+	if f == nil {
+		f = &feedInput{base: base}
+		in.feeds[base] = f
+	}
+	if want := feedEvent(base, i); o != want {
+		if len(f.differs) < maxSamples {
+			f.differs = append(f.differs, fmt.Sprintf("%s (%s) is %+v, the feed has %+v", o.ID, place{tp, offset}, o, want))
+		}
+		return
+	}
+	f.seen[i]++
+}
+
+// feed1 is the first feed: the earliest complete one, or the earliest at all. nil: there is none.
+func (in *input) feed1() *feedInput {
+	bases := slices.Sorted(maps.Keys(in.feeds))
+	for _, base := range bases {
+		if in.feeds[base].have() == feedSize {
+			return in.feeds[base]
+		}
+	}
+	if len(bases) == 0 {
+		return nil
+	}
+	return in.feeds[bases[0]]
+}
+
+// counts are the placed events of a feed per store.
+func (f *feedInput) counts() map[string]int64 {
+	counts := map[string]int64{}
+	for i := range feedSize {
+		if o := feedEvent(f.base, i); o.Placed {
+			counts[o.Store]++
+		}
+	}
+	return counts
+}
+
+// minuteCounts are the same per store and minute.
+func (f *feedInput) minuteCounts() map[string]int64 {
+	counts := map[string]int64{}
+	for i := range feedSize {
+		if o := feedEvent(f.base, i); o.Placed {
+			counts[minuteKey(o.Store, floorMinute(o.OccurredAt))]++
+		}
+	}
+	return counts
+}
+
+// highRows are the high-value events of a feed, counted by row.
+func (f *feedInput) highRows() map[row]int64 {
+	rows := map[row]int64{}
+	for i := range feedSize {
+		if o := feedEvent(f.base, i); o.Placed && o.Amount >= highValue {
+			rows[rowOf(o)]++
+		}
+	}
+	return rows
+}
+
+// missing names events that are not there.
+func (f *feedInput) missing() string {
+	var ids []string
+	for i, times := range f.seen {
+		if times == 0 {
+			ids = append(ids, feedEvent(f.base, i).ID)
+		}
+	}
+	return someOf(ids)
+}
+
+// storeNames are the stores with placed orders, sorted.
+func (in *input) storeNames() []string { return slices.Sorted(maps.Keys(in.stores)) }
+
+// someOf lists at most maxSamples names.
+func someOf(names []string) string {
+	if len(names) <= maxSamples {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxSamples], ", "), len(names)-maxSamples)
+}
+
+// place is where a record stands.
+type place struct {
+	kafka.TopicPartition
+	offset int64
+}
+
+func (p place) String() string {
+	return fmt.Sprintf("%s partition %d offset %d", p.Topic, p.Partition, p.offset)
+}

@@ -1,0 +1,176 @@
+package verify
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// order is an order as this package reads it.
+type order struct {
+	ID, Store  string
+	Placed     bool // else cancelled
+	Amount     int64
+	OccurredAt int64
+}
+
+var errNoOrder = errors.New("not an order")
+
+// readOrder reads the JSON of an order. What the application is to set aside as bad input, because it has two readings or none, must not be
+// counted here either: so each field once, integers as integers, one document, true UTF-8.
+func readOrder(value []byte) (order, error) {
+	if o, ok := readPlain(value); ok {
+		return o, nil
+	}
+	if !utf8.Valid(value) || halfSurrogate(value) {
+		return order{}, fmt.Errorf("%w: invalid UTF-8", errNoOrder)
+	}
+	fields, err := readFields(value)
+	if err != nil {
+		return order{}, fmt.Errorf("%w: %w", errNoOrder, err)
+	}
+	var o order
+	var status string
+	for _, f := range []struct {
+		name string
+		text *string
+		num  *int64
+	}{
+		{"orderId", &o.ID, nil}, {"storeId", &o.Store, nil}, {"status", &status, nil},
+		{"amount", nil, &o.Amount}, {"occurredAt", nil, &o.OccurredAt},
+	} {
+		tok, ok := fields[f.name]
+		if !ok {
+			return order{}, fmt.Errorf("%w: no %s", errNoOrder, f.name)
+		}
+		switch v := tok.(type) {
+		case string:
+			ok = f.text != nil
+			if ok {
+				*f.text = v
+			}
+		case json.Number:
+			ok = f.num != nil
+			if ok {
+				*f.num, err = strconv.ParseInt(string(v), 10, 64)
+				ok = err == nil
+			}
+		default:
+			ok = false
+		}
+		if !ok {
+			return order{}, fmt.Errorf("%w: %s is %v", errNoOrder, f.name, tok)
+		}
+	}
+	if o.OccurredAt < 0 {
+		return order{}, fmt.Errorf("%w: occurredAt is %d", errNoOrder, o.OccurredAt)
+	}
+	switch status {
+	case "PLACED":
+		o.Placed = true
+	case "CANCELLED":
+	default:
+		return order{}, fmt.Errorf("%w: status is %q", errNoOrder, status)
+	}
+	return o, nil
+}
+
+// readPlain reads an order whose JSON is written the plain way, as nearly all are, at a fraction of the cost. encoding/json is lax about some
+// of the rules, but where the order that it found, written the plain way, gives the same bytes, there is only one way to read them.
+func readPlain(value []byte) (order, bool) {
+	var o struct {
+		OrderID    string `json:"orderId"`
+		StoreID    string `json:"storeId"`
+		Status     string `json:"status"`
+		Amount     int64  `json:"amount"`
+		OccurredAt int64  `json:"occurredAt"`
+	}
+	if json.Unmarshal(value, &o) != nil || o.OccurredAt < 0 || o.Status != "PLACED" && o.Status != "CANCELLED" {
+		return order{}, false
+	}
+	var buf [256]byte
+	plain := append(append(buf[:0], `{"orderId":"`...), o.OrderID...)
+	plain = append(append(plain, `","storeId":"`...), o.StoreID...)
+	plain = append(append(plain, `","status":"`...), o.Status...)
+	plain = strconv.AppendInt(append(plain, `","amount":`...), o.Amount, 10)
+	plain = strconv.AppendInt(append(plain, `,"occurredAt":`...), o.OccurredAt, 10)
+	plain = append(plain, '}')
+	return order{o.OrderID, o.StoreID, o.Status == "PLACED", o.Amount, o.OccurredAt}, bytes.Equal(plain, value)
+}
+
+// readFields returns the order's fields of one JSON object.
+func readFields(value []byte) (map[string]json.Token, error) {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.UseNumber()
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, errors.New("no JSON object")
+	}
+	fields := make(map[string]json.Token, 5)
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, ok := tok.(string)
+		if !ok {
+			return nil, errors.New("no field name")
+		}
+		switch name {
+		case "orderId", "storeId", "status", "amount", "occurredAt":
+		default:
+			var skip json.RawMessage
+			if err := dec.Decode(&skip); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if _, again := fields[name]; again {
+			return nil, fmt.Errorf("%s twice", name)
+		}
+		if fields[name], err = dec.Token(); err != nil {
+			return nil, err
+		}
+		if _, nested := fields[name].(json.Delim); nested {
+			return nil, fmt.Errorf("%s is no plain value", name)
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something after the object")
+	}
+	return fields, nil
+}
+
+// halfSurrogate tells whether a string holds an escaped surrogate without its other half, which encoding/json would replace in silence.
+func halfSurrogate(value []byte) bool {
+	if !bytes.Contains(value, []byte(`\u`)) {
+		return false
+	}
+	rest := strings.ReplaceAll(string(value), `\\`, `--`)
+	for {
+		at := strings.Index(rest, `\u`)
+		if at < 0 || len(rest) < at+6 {
+			return false
+		}
+		unit, err := strconv.ParseUint(rest[at+2:at+6], 16, 16)
+		rest = rest[at+6:]
+		if err != nil || unit < 0xd800 || unit > 0xdfff {
+			continue
+		}
+		if unit >= 0xdc00 || len(rest) < 6 || rest[:2] != `\u` {
+			return true
+		}
+		low, err := strconv.ParseUint(rest[2:6], 16, 16)
+		if err != nil || low < 0xdc00 || low > 0xdfff {
+			return true
+		}
+		rest = rest[6:]
+	}
+}
