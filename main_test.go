@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,8 @@ func TestScripts(t *testing.T) {
 			"waitfor":   waitFor,
 			"lines":     countLines,
 			"sorted":    equalSorted,
+			"holds":     holds,
+			"nofewer":   noFewer,
 			"noorphans": noOrphans,
 		},
 		Condition: func(cond string) (bool, error) {
@@ -138,27 +142,59 @@ func countLines(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// equalSorted compares two files whose lines may stand in any order: sorted FILE FILE.
+// multiset counts the lines of a file.
+func multiset(ts *testscript.TestScript, name string) map[string]int {
+	count := map[string]int{}
+	for line := range strings.Lines(ts.ReadFile(name)) {
+		count[line]++
+	}
+	return count
+}
+
+// equalSorted compares two files whose lines may stand in any order: sorted FILE WANT.
 func equalSorted(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: sorted FILE FILE")
+		ts.Fatalf("usage: sorted FILE WANT")
 	}
-	lines := func(name string) map[string]int {
-		count := map[string]int{}
-		for line := range strings.Lines(ts.ReadFile(name)) {
-			count[line]++
-		}
-		return count
+	got, want := multiset(ts, args[0]), multiset(ts, args[1])
+	if !maps.Equal(got, want) {
+		ts.Fatalf("%s and %s differ by more than order: %v, %v", args[0], args[1], got, want)
 	}
-	got, want := lines(args[0]), lines(args[1])
-	for line, n := range want {
-		if got[line] != n {
+}
+
+// holds checks that a file has all the lines of another, each at least as often: holds FILE WANT.
+func holds(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: holds FILE WANT")
+	}
+	got := multiset(ts, args[0])
+	for line, n := range multiset(ts, args[1]) {
+		if got[line] < n {
 			ts.Fatalf("%s has %d times, not %d: %s", args[0], got[line], n, line)
 		}
-		delete(got, line)
 	}
-	for line := range got {
-		ts.Fatalf("%s has beyond %s: %s", args[0], args[1], line)
+}
+
+// noFewer checks that each key of a file of key TAB count has at least that count in another: nofewer FILE WANT.
+func noFewer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: nofewer FILE WANT")
+	}
+	counts := func(name string) map[string]int {
+		all := map[string]int{}
+		for line := range strings.Lines(ts.ReadFile(name)) {
+			key, text, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			n, err := strconv.Atoi(text)
+			ts.Check(err)
+			all[key] = n
+		}
+		return all
+	}
+	got := counts(args[0])
+	for key, n := range counts(args[1]) {
+		if got[key] < n {
+			ts.Fatalf("%s has %d for %s, fewer than %d", args[0], got[key], key, n)
+		}
 	}
 }
 

@@ -105,7 +105,7 @@ func TestRestoreWindow(t *testing.T) {
 			"a later batch expires earlier ones",
 			[][]Entry{
 				{entry(0, "a"), entry(minute, "b")},
-				{entry(10 * minute, "c")},
+				{entry(10*minute, "c")},
 				{entry(9*minute, "d"), entry(8*minute, "e"), entry(7*minute, "f")},
 			},
 			[]int{2, 1, 2}, 10 * minute, []string{`"s"/540000="d"@540000`, `"s"/600000="c"@600000`}, 3,

@@ -17,6 +17,7 @@ const (
 // queue holds the fetched records of one input partition of a task, in offset order. Only the head is decoded.
 type queue struct {
 	tp     kafka.TopicPartition
+	task   *task
 	source boundSource
 
 	batches [][]kafka.Record // batches[0][0] is the head; batches are never empty
@@ -61,6 +62,7 @@ func (q *queue) add(f kafka.Fetched, readCommitted bool) {
 		q.end = f.LastStable
 	}
 	q.fetched = true
+	q.task.unknownSince, q.task.excused = 0, false // it answers: it is waited for again
 }
 
 // load decodes the head and extracts its timestamp, if that is not done yet. now is the wall clock in milliseconds.

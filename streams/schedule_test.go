@@ -48,6 +48,7 @@ func newScheduling(rows ...[]int64) *scheduling {
 		t := &task{id: TaskID{0, int32(i)}, thread: th, state: taskRunning, ctx: &Context{}}
 		q := &queue{
 			tp:            kafka.TopicPartition{Topic: "in", Partition: int32(i)},
+			task:          t,
 			source:        &stampSource{name: fmt.Sprint("p", i), seen: &s.seen},
 			partitionTime: noTime,
 		}
@@ -129,6 +130,10 @@ func TestLongUnknownTaskIsExcused(t *testing.T) {
 	s.answer(1, 2) // and behind again
 	s.answer(0, 3, 50)
 	s.run(t, wall+5_004)
+	s.run(t, wall+10_005, "p0@50") // excused again
+	s.answer(0, 4, 60)
+	s.answer(1, 2) // an answer, though an empty one: waited for again
+	s.run(t, wall+10_006)
 }
 
 // An order dated next year is ranked by the time at which it became the head: what the other partitions bring afterwards with sane
@@ -151,7 +156,7 @@ func TestUnalignedTasksDoNotWait(t *testing.T) {
 func TestTaskMergesItsPartitions(t *testing.T) {
 	s := newScheduling([]int64{10, 30})
 	task := s.group.tasks[0]
-	other := &queue{tp: kafka.TopicPartition{Topic: "other"}, source: &stampSource{name: "other", seen: &s.seen}, partitionTime: noTime}
+	other := &queue{tp: kafka.TopicPartition{Topic: "other"}, task: task, source: &stampSource{name: "other", seen: &s.seen}, partitionTime: noTime}
 	task.queues = append(task.queues, other)
 	s.run(t, wall)
 	s.run(t, wall+3_600_000)
@@ -175,7 +180,7 @@ func TestBadRecordTakesEffectInItsTurn(t *testing.T) {
 }
 
 func TestQueueOffsets(t *testing.T) {
-	q := &queue{tp: kafka.TopicPartition{Topic: "in"}, source: &stampSource{seen: new([]string)}, partitionTime: noTime}
+	q := &queue{tp: kafka.TopicPartition{Topic: "in"}, task: &task{}, source: &stampSource{seen: new([]string)}, partitionTime: noTime}
 	q.add(kafka.Fetched{Records: []kafka.Record{{Offset: 3, Timestamp: 50, LeaderEpoch: 7}, {Offset: 4, Timestamp: 20}}, Next: 6, HighWatermark: 9, LastStable: 6}, true)
 	if q.next() != 3 {
 		t.Errorf("next %d before anything is processed", q.next())

@@ -85,7 +85,7 @@ func newTask(th *thread, id TaskID) (*task, error) {
 			topic = th.app.fullName(topic)
 			if int(id.Partition) < len(th.topics[topic].Partitions) {
 				t.queues = append(t.queues, &queue{
-					tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}, source: s.bind(b),
+					tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}, task: t, source: s.bind(b),
 					partitionTime: noTime, epoch: -1, committed: noOffset,
 				})
 			}

@@ -26,16 +26,6 @@ func (t *task) offsets(into map[kafka.TopicPartition]kafka.Offset) {
 	}
 }
 
-// advanced tells that the task has an offset to commit.
-func (t *task) advanced() bool {
-	for _, q := range t.queues {
-		if q.next() > q.committed {
-			return true
-		}
-	}
-	return false
-}
-
 // settle makes the state file follow a commit that the broker has confirmed. It is the last step: the file is never ahead of the changelog.
 func (t *task) settle(offsets map[kafka.TopicPartition]kafka.Offset, acked func(kafka.TopicPartition) int64, now time.Time) error {
 	c := store.Commit{Positions: map[string]store.Position{}, StreamTimes: map[string]int64{}, At: now}

@@ -182,9 +182,6 @@ func (f *feedInput) missing() string {
 	return someOf(ids)
 }
 
-// storeNames are the stores with placed orders, sorted.
-func (in *input) storeNames() []string { return slices.Sorted(maps.Keys(in.stores)) }
-
 // someOf lists at most maxSamples names.
 func someOf(names []string) string {
 	if len(names) <= maxSamples {

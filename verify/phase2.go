@@ -282,7 +282,7 @@ func (g *grader) checkInternalTopic(want internalTopic) Check {
 			got = "(default)"
 		}
 		parts = append(parts, c.name+"="+got)
-		if got != c.value && !(!set && c.value == defaultConfig[c.name]) {
+		if got != c.value && (set || c.value != defaultConfig[c.name]) {
 			f.wrongf("%s has %s=%s, want %s", name, c.name, got, c.value)
 		}
 	}

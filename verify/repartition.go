@@ -32,7 +32,7 @@ func (rs *repartition) add(tp kafka.TopicPartition, r *kafka.Record) {
 		k = &repartitioned{}
 		rs.stores[store] = k
 	}
-	k.digest.add(fingerprint(r.Value, r.Timestamp))
+	k.add(fingerprint(r.Value, r.Timestamp))
 	k.partitions = insert(k.partitions, tp.Partition)
 	if r.Key != nil && r.Timestamp >= 0 {
 		rs.count(tp.Partition, store, r.Timestamp)

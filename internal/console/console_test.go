@@ -13,7 +13,7 @@ import (
 
 func TestStepWaitsForEnter(t *testing.T) {
 	in, enter := io.Pipe()
-	defer enter.Close() //nolint:errcheck // ends the reader
+	defer enter.Close()
 	var out strings.Builder
 	c := console.New(console.Config{In: in, Out: &out, Interactive: true})
 	done := make(chan error)
@@ -31,7 +31,7 @@ func TestStepWaitsForEnter(t *testing.T) {
 
 func TestStepEndsWithItsContext(t *testing.T) {
 	in, enter := io.Pipe()
-	defer enter.Close() //nolint:errcheck // ends the reader
+	defer enter.Close()
 	c := console.New(console.Config{In: in, Out: io.Discard, Interactive: true})
 	gone := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -91,7 +91,7 @@ func TestNullDeviceIsNoTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	if console.IsTerminal(f) {
 		t.Error("the null device passes for a terminal")
 	}

@@ -60,7 +60,7 @@ func try(path string) (*Lock, error) {
 		return nil, err
 	}
 	if err := lock(f); err != nil {
-		defer f.Close() //nolint:errcheck // nothing was written
+		defer f.Close()
 		if !errors.Is(err, errHeld) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}

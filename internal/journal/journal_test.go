@@ -136,7 +136,7 @@ func TestHalfALineIsNoEvent(t *testing.T) {
 func TestWaitSeesEventsThatComeLater(t *testing.T) {
 	dir := t.TempDir()
 	f := journal.Follow(journal.Path(dir, "order-counter", "a", 1))
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	written := make(chan struct{})
@@ -168,7 +168,7 @@ func TestWaitErrorTellsWhatForHowLongAndTheLastLines(t *testing.T) {
 	}
 	w.Write(&journal.Stopped{Error: "no broker"})
 	f := journal.Follow(journal.Path(dir, "order-counter", "a", 1))
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	exited := errors.New("instance a exited")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(exited)

@@ -41,7 +41,7 @@ var (
 	_ protocol.RawExchanger  = (*exchange)(nil)
 )
 
-func (x *exchange) ApiKey() protocol.ApiKey { return protocol.ApiKey(x.req.Key()) } //nolint:revive // the hook's name
+func (x *exchange) ApiKey() protocol.ApiKey { return protocol.ApiKey(x.req.Key()) }
 
 // Required is given kafka-go's own version choice, which stops at the keys it knows; ours is made in Client.pick, so always take the raw path.
 func (x *exchange) Required(map[protocol.ApiKey]int16) bool { return true }

@@ -232,7 +232,7 @@ func TestHandOver(t *testing.T) {
 		t.Fatalf("a rebalance is no loss: %v", err)
 	}
 	// The work takes longer than the session. Heartbeats keep the membership, and the commit before the next Join is accepted.
-	time.Sleep(session + session/2)
+	<-time.After(session + session/2)
 	if err := c.CommitOffsets(ctx, a.Meta(), map[TopicPartition]Offset{{topic, 0}: {Offset: 7, LeaderEpoch: -1}}); err != nil {
 		t.Fatalf("commit before joining again: %v", err)
 	}
@@ -284,7 +284,7 @@ func TestWaitingInJoinKeepsTheMembership(t *testing.T) {
 	await(t, "the rebalance", a.Rebalance())
 	again := join(ctx, a)
 	await(t, "the rebalance", b.Rebalance())
-	time.Sleep(session + session/2) // b drains
+	<-time.After(session + session/2) // b drains
 	sb2 := mustJoin(t, b)
 	sa2 := joined(t, again)
 	checkOwners(t, topic, sa2, sb2, joined(t, third))
@@ -416,7 +416,7 @@ func TestSlowAssignKeepsTheMembership(t *testing.T) {
 	calls := 0
 	slow.Assign = func(ctx context.Context, members []Subscription) (map[string]MemberAssignment, error) {
 		if calls++; len(members) == 2 {
-			time.Sleep(session + session/2)
+			<-time.After(session + session/2)
 		}
 		return roundRobin(topic, 4)(ctx, members)
 	}
@@ -793,7 +793,7 @@ func TestCoordinatorsOfACluster(t *testing.T) {
 
 func TestSuspendClock(t *testing.T) {
 	start, clockStart := time.Now(), SuspendClock()
-	time.Sleep(20 * time.Millisecond)
+	<-time.After(20 * time.Millisecond)
 	ours, gos := SuspendClock().Sub(clockStart), time.Since(start)
 	if ours < 19*time.Millisecond || ours > gos+time.Millisecond {
 		t.Errorf("%s passed on it, %s on Go's clock", ours, gos)

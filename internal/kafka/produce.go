@@ -50,6 +50,9 @@ type ProducerConfig struct {
 	// MaySend, where set, is asked before each produce request. Its error fails the producer: a member that may have lost its partitions
 	// must not write for them.
 	MaySend func() error
+	// Refused, where set, is told of each record that its broker refuses for what it is, before Flush returns. The record is left out and the
+	// others are written, in order. Without it, such a record fails the producer. It must not call the producer.
+	Refused func(RefusedRecord)
 }
 
 // RecordError is a broker's complaint about one record of a batch.

@@ -294,6 +294,8 @@ func (p *Producer) refused(part *producerPartition, b *producerBatch, o *produce
 		}
 		b.stamped = false
 		p.again(part, o.err)
+	case act == ActRejected && p.cfg.Refused != nil:
+		p.leaveOut(part, b, o)
 	default:
 		p.fail(p.classify(act, p.produceError(part, b, o)))
 	}

@@ -354,8 +354,100 @@ func TestProduceNamesTheRefusedRecord(t *testing.T) {
 	if !errors.As(err, &failed) || failed.Code != InvalidTimestamp || len(failed.Records) != 4 {
 		t.Fatalf("Flush = %v, want a ProduceError for 4 records", err)
 	}
+	var refused []RefusedRecord
+	p = testProducer(t, c, ProducerConfig{Refused: func(r RefusedRecord) { refused = append(refused, r) }})
+	for i, timestamp := range []int64{1, future, 3, 4} {
+		mustSend(t, p, Message{Topic: topic, Timestamp: timestamp, Value: binary.BigEndian.AppendUint32(nil, uint32(max(0, i-1)))})
+	}
+	mustFlush(t, p)
+	if len(refused) != 1 || refused[0].Record.Timestamp != future {
+		t.Errorf("refused %+v", refused)
+	}
+	checkNumbered(t, c, topic, 1, 3)
 	if len(failed.RecordErrors) != 1 || failed.RecordErrors[0].Index != 2 || !strings.Contains(err.Error(), fmt.Sprint(future)) {
 		t.Errorf("record errors %+v in %v", failed.RecordErrors, err)
+	}
+}
+
+// refusing makes an embedded broker refuse batches that hold a record with the value "bad", naming the records or not.
+func refusing(t testing.TB, cluster *brokertest.Cluster, code Code, name bool) {
+	t.Helper()
+	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		topic := req.(*kmsg.ProduceRequest).Topics[0]
+		records, _, err := batchWalk{}.walk(nil, topic.Partitions[0].Records)
+		if err != nil {
+			t.Error(err)
+		}
+		answer := kmsg.NewProduceResponseTopicPartition()
+		answer.Partition, answer.ErrorCode = topic.Partitions[0].Partition, int16(code)
+		bad := false
+		for _, r := range records {
+			if string(r.Value) == "bad" {
+				bad = true
+				if name {
+					answer.ErrorRecords = append(answer.ErrorRecords,
+						kmsg.ProduceResponseTopicPartitionErrorRecord{RelativeOffset: int32(r.Offset), ErrorMessage: kmsg.StringPtr("it is bad")})
+				}
+			}
+		}
+		if !bad {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		respTopic := kmsg.NewProduceResponseTopic()
+		respTopic.Topic, respTopic.Partitions = topic.Topic, append(respTopic.Partitions, answer)
+		resp.Topics = append(resp.Topics, respTopic)
+		return resp, nil, true
+	})
+}
+
+// Refused records are left out, whether the broker names them or they have to be searched for; all others are written once and in order.
+func TestProduceLeavesRefusedRecordsOut(t *testing.T) {
+	for _, id := range []string{"", "txn"} {
+		for _, code := range []Code{InvalidTimestamp, MessageTooLarge, InvalidRecord} {
+			for _, name := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s %d named %t", id, code, name), func(t *testing.T) {
+					cluster := brokertest.Embedded(t, brokertest.Topics(1, "orders"))
+					refusing(t, cluster, code, name)
+					c := testClient(t, brokertest.Bootstrap(cluster))
+					var refused []RefusedRecord
+					p := testProducer(t, c, ProducerConfig{
+						TransactionalID: id, BatchBytes: 600, Linger: -1,
+						Refused: func(r RefusedRecord) { refused = append(refused, r) },
+					})
+					for i := range 200 {
+						if i%37 == 0 || i == 38 {
+							mustSend(t, p, Message{Topic: "orders", Timestamp: int64(i), Key: []byte("k"), Value: []byte("bad"), Headers: []Header{{Key: "h"}}})
+						}
+						mustSend(t, p, Message{Topic: "orders", Timestamp: int64(i), Value: binary.BigEndian.AppendUint32(nil, uint32(i))})
+					}
+					mustFlush(t, p)
+					if id != "" {
+						mustCommit(t, p, nil, GroupMeta{})
+					}
+					var times []int64
+					for _, r := range refused {
+						times = append(times, r.Record.Timestamp)
+						if !errors.Is(r.Err, code) || string(r.Record.Key) != "k" || len(r.Record.Headers) != 1 || r.TopicPartition.String() != "orders-0" {
+							t.Errorf("refused %+v", r)
+						}
+						if name && !strings.Contains(r.Err.Error(), "it is bad") {
+							t.Errorf("error %v lacks the broker's words", r.Err)
+						}
+					}
+					if diff := cmp.Diff([]int64{0, 37, 38, 74, 111, 148, 185}, times); diff != "" {
+						t.Errorf("refused records (-want +got):\n%s", diff)
+					}
+					checkNumbered(t, c, "orders", 1, 200)
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					if p.buffered != 0 {
+						t.Errorf("%d bytes are accounted for with nothing buffered", p.buffered)
+					}
+				})
+			}
+		}
 	}
 }
 

@@ -70,11 +70,11 @@ func TestTxnCommitAndAbort(t *testing.T) {
 			if !p.InTransaction() {
 				t.Error("not in a transaction after Send")
 			}
-			switch {
-			case round%4 == 3: // records on their way
+			switch round % 4 {
+			case 3: // records on their way
 				mustFlush(t, p)
 				mustAbort(t, p)
-			case round%4 == 2: // records not sent yet
+			case 2: // records not sent yet
 				mustAbort(t, p)
 			default:
 				committed++
@@ -172,7 +172,7 @@ func TestTxnOfAForgottenMemberIsAborted(t *testing.T) {
 		mustSend(t, p, Message{Topic: topic, Value: number(99)})
 		err := p.Commit(testContext(t), map[TopicPartition]Offset{tp: {Offset: 5, LeaderEpoch: -1}},
 			GroupMeta{Group: group, Generation: 3, MemberID: "somebody"})
-		if !errors.Is(err, ErrAbortable) || !(errors.Is(err, UnknownMemberID) || errors.Is(err, IllegalGeneration)) ||
+		if !errors.Is(err, ErrAbortable) || !errors.Is(err, UnknownMemberID) && !errors.Is(err, IllegalGeneration) ||
 			!strings.Contains(err.Error(), group) {
 			t.Fatalf("Commit = %v, want ErrAbortable with the group", err)
 		}

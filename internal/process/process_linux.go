@@ -20,7 +20,7 @@ func startToken(pid int) (string, error) {
 	}
 	// Field 2 is the name in parentheses, and a name may hold spaces and parentheses itself.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	const state, startTime = 3 - 3, 22 - 3
+	const state, startTime = 0, 19 // fields 3 and 22 of proc(5), counted from the first one after the name
 	if len(fields) <= startTime {
 		return "", fmt.Errorf("unexpected /proc/%d/stat", pid)
 	}

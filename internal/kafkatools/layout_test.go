@@ -1,0 +1,73 @@
+package kafkatools
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/windowed-order-counter/lab/internal/kafka"
+)
+
+// The layouts are byte for byte those of Kafka's tools; the files were printed by Apache Kafka 4.3.1.
+func TestTopicLayout(t *testing.T) {
+	one := kafka.Partition{Leader: 1, Replicas: []int32{1}, ISR: []int32{1}}
+	two := []kafka.Partition{one, one}
+	minISR, created := kafka.ConfigEntry{Name: "min.insync.replicas", Value: "1"}, kafka.ConfigEntry{Name: "message.timestamp.type", Value: "CreateTime"}
+	tests := []struct {
+		topic   kafka.Topic
+		configs []kafka.ConfigEntry
+	}{
+		{
+			kafka.Topic{Name: "order-counter-orders-by-store-repartition", Partitions: two},
+			[]kafka.ConfigEntry{
+				minISR, {Name: "cleanup.policy", Value: "delete"}, {Name: "segment.bytes", Value: "52428800"}, {Name: "retention.ms", Value: "-1"}, created,
+			},
+		},
+		{
+			kafka.Topic{Name: "order-counter-order-status-changelog", Partitions: []kafka.Partition{one, one, one}},
+			[]kafka.ConfigEntry{minISR, {Name: "cleanup.policy", Value: "compact"}, created},
+		},
+	}
+	var got strings.Builder
+	for i := range tests {
+		if i > 0 {
+			got.WriteByte('\n')
+		}
+		describeTopic(&got, &tests[i].topic, tests[i].configs)
+	}
+	want, err := os.ReadFile("testdata/topics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), strings.ReplaceAll(got.String(), TopicID(&kafka.Topic{}), "<id>")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestGroupLayout(t *testing.T) {
+	member := "order-counter-f31d0f2b-2499-4576-8352-c13d71262458"
+	row := func(topic string, partition int32, current, end int64) GroupRow {
+		return GroupRow{
+			TopicPartition: kafka.TopicPartition{Topic: topic, Partition: partition}, Current: current, End: end,
+			MemberID: member, Host: "/127.0.0.1", ClientID: "order-counter",
+		}
+	}
+	g := Group{ID: "order-counter", State: "Stable", Rows: []GroupRow{
+		row("order-counter-orders-by-store-repartition", 0, 120, 120),
+		row("orders.placed", 0, 89, 90),
+		row("orders.status", 0, -1, 0),
+	}}
+	var got strings.Builder
+	if err := g.Write(&got); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/group.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Error(diff)
+	}
+}
