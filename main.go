@@ -160,9 +160,9 @@ func (l *lab) app() *cli.App {
 			&cli.IntFlag{
 				Name: "port", EnvVars: env("PORT"), DefaultText: "9092, or a free one if taken", Usage: "`PORT` of a broker that the lab starts",
 			},
-			&cli.BoolFlag{Name: "yes", EnvVars: env("YES"), Usage: "no pauses and no questions; implied when stdin is no terminal"},
-			&cli.BoolFlag{Name: "json", EnvVars: env("JSON"), Usage: "output for programs: phase, verify, dump, status"},
-			&cli.BoolFlag{Name: "no-color", EnvVars: []string{"LAB_NO_COLOR", "NO_COLOR"}, Usage: "no colours; implied when stdout is no terminal"},
+			option("yes", "no pauses; implied when stdin is no terminal", "LAB_YES"),
+			option("json", "output for programs: phase, verify, dump, status", "LAB_JSON"),
+			option("no-color", "no colours; implied when stdout is no terminal", "LAB_NO_COLOR", "NO_COLOR"),
 		},
 		Commands: []*cli.Command{
 			{
@@ -170,7 +170,7 @@ func (l *lab) app() *cli.App {
 				Usage:       "run a phase, and missing earlier ones before it; grade it",
 				Description: "A phase that has passed is only graded again; an interrupted one goes on where it stopped.",
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "fresh", Usage: "clean first, and run all phases up to this one again"},
+					option("fresh", "clean first, and run all phases up to this one again"),
 				},
 			},
 			{
@@ -200,28 +200,28 @@ func (l *lab) app() *cli.App {
 				Name: "send", ArgsUsage: "TOPIC KEY VALUE | --order ID STORE AMOUNT AT", Category: "Kafka's tools", OnUsageError: usageError,
 				Usage: "send one record", Action: l.send,
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "null", Usage: "a tombstone: TOPIC KEY and no value"},
+					option("null", "a tombstone: TOPIC KEY and no value"),
 					&cli.StringFlag{Name: "timestamp", Usage: "the record's `TIME`: RFC 3339 or epoch ms (default: now)"},
-					&cli.BoolFlag{Name: "order", Usage: "a PLACED order to orders.placed, which occurred AT an RFC 3339 instant or epoch ms"},
+					option("order", "a PLACED order to orders.placed, which occurred AT an RFC 3339 instant or epoch ms"),
 				},
 			},
 			{
 				Name: "dump", ArgsUsage: "TOPIC", Category: "Kafka's tools", OnUsageError: usageError, Action: l.dump,
 				Usage: "print a topic's records, one partition after another",
 				Flags: []cli.Flag{
-					&cli.BoolFlag{Name: "from-beginning", Usage: "what is there, then stop (default)"},
-					&cli.BoolFlag{Name: "follow", Usage: "go on with what comes"},
-					&cli.BoolFlag{Name: "tail", Usage: "only what comes; says ready on stderr once it is listening"},
-					&cli.BoolFlag{Name: "print-key", Usage: "key TAB value"},
-					&cli.BoolFlag{Name: "last", Usage: "the last value of each key, by key"},
-					&cli.BoolFlag{Name: "decode", Usage: "internal topics: window keys, counts and transaction markers in clear"},
-					&cli.StringFlag{Name: "isolation", Value: "read_uncommitted", Usage: "`LEVEL`: read_uncommitted or read_committed"},
+					option("from-beginning", "what is there, then stop (default)"),
+					option("follow", "go on with what comes"),
+					option("tail", "only what comes; says ready on stderr once it is listening"),
+					option("print-key", "key TAB value"),
+					option("last", "the last value of each key, by key"),
+					option("decode", "internal topics: window keys, counts and transaction markers in clear"),
+					&cli.StringFlag{Name: "isolation", Value: "read_uncommitted", Usage: "isolation `LEVEL`: read_uncommitted or read_committed"},
 				},
 			},
 			{
 				Name: "topics", ArgsUsage: "[NAME…]", Category: "Kafka's tools", OnUsageError: usageError, Action: l.topics,
 				Usage: "list the topics, or describe some",
-				Flags: []cli.Flag{&cli.BoolFlag{Name: "create", Usage: "create the lab's topics that are missing"}},
+				Flags: []cli.Flag{option("create", "create the lab's topics that are missing")},
 			},
 			{
 				Name: "groups", ArgsUsage: "[ID]", Category: "Kafka's tools", OnUsageError: usageError, Action: l.groups,
@@ -234,7 +234,7 @@ func (l *lab) app() *cli.App {
 					{Name: "up", Usage: "start it, unless it runs", OnUsageError: usageError, Action: l.brokerUp},
 					{
 						Name: "down", Usage: "stop it; its data stays", OnUsageError: usageError, Action: l.brokerDown,
-						Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Usage: "kill it if it does not stop, which can tear transactions"}},
+						Flags: []cli.Flag{option("force", "kill it if it does not stop, which can tear transactions")},
 					},
 					{Name: "status", Usage: "show where it answers", OnUsageError: usageError, Action: l.brokerStatus},
 					{Name: "serve", Hidden: true, OnUsageError: usageError, Action: l.brokerServe},
@@ -243,6 +243,11 @@ func (l *lab) app() *cli.App {
 			{Name: "version", Category: "A run of the lab", Usage: "print the version", OnUsageError: usageError, Action: l.version},
 		},
 	}
+}
+
+// option is a flag without a value.
+func option(name, usage string, env ...string) *cli.BoolFlag {
+	return &cli.BoolFlag{Name: name, Usage: usage, EnvVars: env, DisableDefaultText: true}
 }
 
 func usageError(_ *cli.Context, err error, _ bool) error { return args.Errorf("%v", err) }
@@ -328,7 +333,7 @@ func (l *lab) judge(c *cli.Context, o phases.Outcome) error {
 	if isUsage(o.Err) {
 		return o.Err
 	}
-	if c.Context.Err() != nil && o.Err != nil && !errors.Is(o.Err, phases.ErrInterrupted) {
+	if c.Err() != nil && o.Err != nil && !errors.Is(o.Err, phases.ErrInterrupted) {
 		o.Err = errors.Join(phases.ErrInterrupted, o.Err)
 	}
 	if err := o.Write(l.stdout, c.Bool("json"), l.color(c, l.stdout)); err != nil {

@@ -36,21 +36,26 @@ func (r *run) rows(ctx context.Context, topic string, last bool) ([]byte, error)
 	return b.Bytes(), err
 }
 
-// firstRecords are the first-record lines of all instances of the lab's application, one for each store and instance.
-func (r *run) firstRecords() ([]string, error) {
+// instanceLines are the lines of all instances of the lab's application so far, in the order of time. An interrupted phase had more than one
+// instance, and then a store's first record was seen by each; the first of them is the one that counts.
+func (r *run) instanceLines() (all, firstRecords []string, err error) {
 	events, err := journal.ReadAll(r.Workspace.Journals(), topology.ApplicationID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var lines []string
 	seen := map[string]bool{}
 	for i := range events {
-		if e := &events[i]; e.FirstRecord != nil && !seen[e.FirstRecord.Store] {
-			seen[e.FirstRecord.Store] = true
-			lines = append(lines, e.Line())
+		e := &events[i]
+		if first := e.FirstRecord; first != nil {
+			if seen[first.Store] {
+				continue
+			}
+			seen[first.Store] = true
+			firstRecords = append(firstRecords, e.Line())
 		}
+		all = append(all, e.Line())
 	}
-	return lines, nil
+	return all, firstRecords, nil
 }
 
 // section is a part of an evidence file under its own heading.

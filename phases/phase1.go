@@ -113,12 +113,12 @@ func (r *run) savePhase1(ctx context.Context) error {
 	if err := r.write("phase-1.txt", high); err != nil {
 		return err
 	}
-	first, err := r.firstRecords()
+	all, firstRecords, err := r.instanceLines()
 	if err != nil {
 		return err
 	}
-	for _, line := range first {
+	for _, line := range firstRecords {
 		r.Console.Printf("  %s", line)
 	}
-	return r.write("phase-1-log.txt", lines(first))
+	return r.write("phase-1-log.txt", lines(all))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
@@ -49,6 +50,24 @@ func deadLetterTopic(applicationID string) string { return applicationID + "-dea
 type deadLetters struct {
 	ready bool            // the topic exists
 	said  map[string]bool // kinds that were logged
+
+	mu      sync.Mutex
+	refused []kafka.RefusedRecord // output that brokers did not take, since the last call of takeRefused
+}
+
+// addRefused is called by the producer's goroutine.
+func (d *deadLetters) addRefused(r kafka.RefusedRecord) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refused = append(d.refused, r)
+}
+
+func (d *deadLetters) takeRefused() []kafka.RefusedRecord {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	taken := d.refused
+	d.refused = nil
+	return taken
 }
 
 // write sends the record with the error in its headers. It goes through the thread's producer and is acknowledged, or committed in the same
@@ -87,6 +106,71 @@ func (d *deadLetters) write(ctx context.Context, th *thread, from kafka.TopicPar
 		}
 	})
 	return nil
+}
+
+// flushOutput awaits the acknowledgement of all output. Records that a broker refuses for what they are (too large, dated more than the
+// broker allows ahead of its clock) are left out, and the input records that they were made of go to the dead letters, each once, however
+// many outputs it had. All of it is acknowledged when flushOutput returns, so that offsets may move.
+func (th *thread) flushOutput(ctx context.Context) error {
+	if err := th.producer.Flush(ctx); err != nil {
+		return err
+	}
+	refused := th.dead.takeRefused()
+	if len(refused) == 0 {
+		return nil
+	}
+	buried := map[kafka.Origin]bool{}
+	for _, r := range refused {
+		if th.app.cfg.ErrorHandler == FailOnError || r.Topic == deadLetterTopic(th.app.cfg.ApplicationID) {
+			return fmt.Errorf("output to %s is refused: %w", r.TopicPartition, r.Err)
+		}
+		if buried[r.Origin] {
+			continue
+		}
+		kind := "output refused by the broker"
+		if r.Origin.Topic == "" { // made by a commit out of many records
+			if err := th.dead.write(ctx, th, r.TopicPartition, &r.Record, kind, r.Err); err != nil {
+				return err
+			}
+			continue
+		}
+		buried[r.Origin] = true
+		record, err := th.reread(ctx, r.Origin)
+		if err != nil {
+			return err
+		}
+		if err := th.dead.write(ctx, th, r.Origin.TopicPartition, record, kind, r.Err); err != nil {
+			return err
+		}
+	}
+	return th.flushOutput(ctx)
+}
+
+// reread fetches one input record again: its bytes were not kept once it was processed.
+func (th *thread) reread(ctx context.Context, o kafka.Origin) (*kafka.Record, error) {
+	f := th.app.client.NewFetcher(kafka.FetcherConfig{PartitionMaxBytes: 1})
+	defer f.Close()
+	f.Set(o.TopicPartition, o.Offset)
+	for {
+		select {
+		case <-f.Ready():
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		for _, a := range f.Poll() {
+			for i := range a.Records {
+				if a.Records[i].Offset == o.Offset {
+					return &a.Records[i], nil
+				}
+			}
+			if a.Err != nil {
+				return nil, fmt.Errorf("read %s again at offset %d, for the dead letters: %w", o.TopicPartition, o.Offset, a.Err)
+			}
+			if a.Next > o.Offset {
+				return nil, fmt.Errorf("%s has no record at offset %d any more, which was to go to the dead letters", o.TopicPartition, o.Offset)
+			}
+		}
+	}
 }
 
 // bury puts the head of a queue, whose decoding failed, among the dead letters and steps over it.

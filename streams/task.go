@@ -156,6 +156,7 @@ func (t *task) sink(topic string, internal bool) sinkFunc {
 		}
 		if err := t.thread.send(kafka.Message{
 			Topic: topic, Partition: partition, Timestamp: ts, Key: key, Value: value, Headers: toWire(headers),
+			Origin: ctx.origin(),
 		}); err != nil {
 			ctx.fail(err)
 		}
@@ -173,4 +174,12 @@ func (t *task) changelog(storeName string) sinkLogFunc {
 	return func(key, value []byte, ts int64) error {
 		return t.thread.send(kafka.Message{Topic: tp.Topic, Partition: tp.Partition, Timestamp: ts, Key: key, Value: value})
 	}
+}
+
+// origin is the input record at work, for records that a broker refuses later; none while a commit flushes stores.
+func (c *Context) origin() kafka.Origin {
+	if c.topic == "" {
+		return kafka.Origin{}
+	}
+	return kafka.Origin{TopicPartition: kafka.TopicPartition{Topic: c.topic, Partition: c.partition}, Offset: c.offset}
 }

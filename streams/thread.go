@@ -188,7 +188,8 @@ func (th *thread) newProducer(ctx context.Context) (err error) {
 	revoked := new(atomic.Bool)
 	th.revoke = revoked
 	th.producer, err = th.app.client.NewProducer(ctx, kafka.ProducerConfig{
-		Linger: produceLinger,
+		Linger:  produceLinger,
+		Refused: th.dead.addRefused,
 		MaySend: func() error {
 			if revoked.Load() {
 				return errLost

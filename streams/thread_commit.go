@@ -73,7 +73,7 @@ type guarantee interface {
 type atLeastOnce struct{}
 
 func (atLeastOnce) finish(ctx context.Context, th *thread, offsets map[kafka.TopicPartition]kafka.Offset) error {
-	if err := th.producer.Flush(ctx); err != nil {
+	if err := th.flushOutput(ctx); err != nil {
 		return err
 	}
 	// The flush may have waited for long.

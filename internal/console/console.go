@@ -1,4 +1,4 @@
-// Package console is the lab's conversation with a person: steps with a pause between them, questions, and colour where it can be seen.
+// Package console is the lab's conversation with a person: steps with a pause before each, and colour where it can be seen.
 package console
 
 import (
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 )
 
@@ -15,7 +14,7 @@ import (
 type Config struct {
 	In  io.Reader
 	Out io.Writer // the text
-	// Interactive waits for Enter after each step and asks questions. Otherwise nothing waits and each question is answered with yes.
+	// Interactive waits for Enter before each step. Otherwise nothing waits.
 	Interactive bool
 	Color       bool
 }
@@ -32,7 +31,7 @@ type Console struct {
 func New(cfg Config) *Console {
 	return &Console{
 		cfg: cfg,
-		// One goroutine reads input from the first question to the end of the process, as a read of a terminal cannot be cancelled. It is the
+		// One goroutine reads input from the first pause to the end of the process, as a read of a terminal cannot be cancelled. It is the
 		// only one in the program that nobody waits for.
 		lines: sync.OnceValue(func() <-chan string {
 			lines := make(chan string)
@@ -73,24 +72,6 @@ func (c *Console) Step(ctx context.Context, what, why string) error {
 		c.prompt("\n") // what comes next begins a line
 	}
 	return err
-}
-
-// Confirm asks a question. Not being interactive is consent; the end of input is not.
-func (c *Console) Confirm(ctx context.Context, question string) (bool, error) {
-	if !c.cfg.Interactive {
-		return true, ctx.Err()
-	}
-	c.prompt(question + " [y/N] ")
-	text, err := c.answer(ctx)
-	if errors.Is(err, ErrEnded) {
-		err = nil
-	}
-	switch strings.ToLower(strings.TrimSpace(text)) {
-	case "y", "yes":
-		return true, err
-	default:
-		return false, err
-	}
 }
 
 // ErrEnded says that the input has ended: nobody is there any more to press Enter.

@@ -49,34 +49,22 @@ func TestStepDoesNotTakeTheEndOfInputForEnter(t *testing.T) {
 	}
 }
 
-func TestConfirm(t *testing.T) {
-	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "n\n": false, "\n": false, "": false} {
-		c := console.New(console.Config{In: strings.NewReader(answer), Out: io.Discard, Interactive: true})
-		if got, err := c.Confirm(t.Context(), "stop instance a?"); got != want || err != nil {
-			t.Errorf("%q: got %v, %v", answer, got, err)
-		}
-	}
-}
-
-// Without a person nothing waits: an unattended run must not hang on a question.
+// Without a person nothing waits: an unattended run must not hang.
 func TestNotInteractive(t *testing.T) {
 	var out strings.Builder
-	c := console.New(console.Config{In: iotestNever{}, Out: &out})
+	c := console.New(console.Config{In: unread{}, Out: &out})
 	if err := c.Step(t.Context(), "what", "why"); err != nil {
 		t.Error(err)
-	}
-	if yes, err := c.Confirm(t.Context(), "sure?"); !yes || err != nil {
-		t.Error(yes, err)
 	}
 	if strings.Contains(out.String(), "Enter") || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("%q", out.String())
 	}
 }
 
-// iotestNever fails the test's process if it is read.
-type iotestNever struct{}
+// unread fails the test's process if it is read.
+type unread struct{}
 
-func (iotestNever) Read([]byte) (int, error) { panic("input was read") }
+func (unread) Read([]byte) (int, error) { panic("input was read") }
 
 func TestColorOnlyIfAsked(t *testing.T) {
 	var out strings.Builder

@@ -26,6 +26,7 @@ type Event struct {
 	RestoreStart *RestoreStart `json:"restore_start,omitempty"`
 	RestoreEnd   *RestoreEnd   `json:"restore_end,omitempty"`
 	Skipped      *Skipped      `json:"skipped,omitempty"`
+	DeadLetter   *DeadLetter   `json:"dead_letter,omitempty"`
 	Waiting      *Waiting      `json:"waiting,omitempty"`
 	Stopped      *Stopped      `json:"stopped,omitempty"`
 }
@@ -58,6 +59,8 @@ func (e *Event) Payload() Payload {
 		return e.RestoreEnd
 	case e.Skipped != nil:
 		return e.Skipped
+	case e.DeadLetter != nil:
+		return e.DeadLetter
 	case e.Waiting != nil:
 		return e.Waiting
 	case e.Stopped != nil:
@@ -139,6 +142,14 @@ type Skipped struct {
 	Text string `json:"text"`
 }
 
+// DeadLetter is a record that went into the dead-letter topic instead of through the topology.
+type DeadLetter struct {
+	Partition string `json:"partition"` // where it came from
+	Offset    int64  `json:"offset"`
+	Kind      string `json:"kind"`
+	Error     string `json:"error"`
+}
+
 // Waiting is a time in which an instance can do nothing until something happens elsewhere. It is repeated while that lasts.
 type Waiting struct {
 	Reason string `json:"reason"`
@@ -195,6 +206,11 @@ func (p *Skipped) Line(e *Event) string {
 	return e.Time.Format("[2006-01-02 15:04:05,000] ") + "WARN " + p.Text
 }
 
+// Line says which record it was and what was wrong with it.
+func (p *DeadLetter) Line(*Event) string {
+	return fmt.Sprintf("dead letter %s offset %d: %s", p.Partition, p.Offset, p.Error)
+}
+
 // Line says what must happen elsewhere.
 func (p *Waiting) Line(e *Event) string {
 	return fmt.Sprintf("instance %s waits: %s", e.Instance, p.Reason)
@@ -217,5 +233,6 @@ func (p *Joined) in(e *Event)       { e.Joined = p }
 func (p *RestoreStart) in(e *Event) { e.RestoreStart = p }
 func (p *RestoreEnd) in(e *Event)   { e.RestoreEnd = p }
 func (p *Skipped) in(e *Event)      { e.Skipped = p }
+func (p *DeadLetter) in(e *Event)   { e.DeadLetter = p }
 func (p *Waiting) in(e *Event)      { e.Waiting = p }
 func (p *Stopped) in(e *Event)      { e.Stopped = p }

@@ -65,6 +65,7 @@ func TestLines(t *testing.T) {
 			"restore end instance=a store=orders-per-store partition=order-counter-orders-per-store-changelog-1 restored=13",
 		},
 		{&journal.Skipped{Text: "Skipping record for expired window."}, "[1970-01-01 00:01:50,000] WARN Skipping record for expired window."},
+		{&journal.DeadLetter{Partition: "orders.placed-2", Offset: 13, Error: "no value"}, "dead letter orders.placed-2 offset 13: no value"},
 		{&journal.Waiting{Reason: "no topic"}, "instance a waits: no topic"},
 		{&journal.Stopped{}, "instance a stopped"},
 		{&journal.Stopped{Error: "broker gone"}, "instance a failed: broker gone"},

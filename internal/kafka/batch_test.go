@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -271,8 +272,11 @@ func TestCorruptBatches(t *testing.T) {
 func TestUnpackingIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	huge := binary.AppendUvarint(nil, limit+1)
-	if _, err := unpackRecords(Snappy, append(huge, 0), limit); !errors.Is(err, errUnpackedSize) {
+	if _, err := unpackRecords(Snappy, append(huge, make([]byte, limit)...), limit); !errors.Is(err, errUnpackedSize) {
 		t.Errorf("snappy block: %v", err)
+	}
+	if _, err := unpackRecords(Snappy, append(binary.AppendUvarint(nil, 1000), make([]byte, 40)...), limit); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("snappy block that claims more than it can hold: %v", err)
 	}
 	frame := append(append(xerialMagic[:], 0, 0, 0, 1, 0, 0, 0, 1), 0x7f, 0xff, 0xff, 0xff)
 	if _, err := unpackRecords(Snappy, frame, limit); err == nil {

@@ -100,9 +100,12 @@ func checkSnappy(b []byte, limit int64) error {
 	return nil
 }
 
+// maxSnappyRatio is above what snappy can reach: its densest element makes 64 bytes out of 3.
+const maxSnappyRatio = 22
+
 func checkSnappyBlock(b []byte, limit int64) error {
 	size, n := binary.Uvarint(b)
-	if n <= 0 {
+	if n <= 0 || size > maxSnappyRatio*uint64(len(b)) {
 		return io.ErrUnexpectedEOF
 	}
 	if size > uint64(limit) {

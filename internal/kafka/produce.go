@@ -27,6 +27,13 @@ type Message struct {
 	Timestamp  int64 // milliseconds since the epoch, written as it is: 0 is 1970, -1 is no timestamp
 	Key, Value []byte
 	Headers    []Header
+	Origin     Origin // kept for RefusedRecord only
+}
+
+// Origin is the record that a message was made of; the zero value is none.
+type Origin struct {
+	TopicPartition
+	Offset int64
 }
 
 // ProducerConfig says how to send. The zero value of each field is usable.
@@ -148,6 +155,7 @@ type producerPartition struct {
 
 type producerBatch struct {
 	batchBuilder
+	origins  []Origin  // of the records, if Refused is to be told of them
 	bytes    int       // of records, before compression
 	seal     uint64    // number of sealing, by which Flush knows what to wait for
 	started  time.Time // first record
@@ -303,6 +311,9 @@ func (p *Producer) add(part *producerPartition, m *Message) {
 	}
 	before := b.size()
 	b.append(m.Timestamp, m.Key, m.Value, m.Headers)
+	if p.cfg.Refused != nil {
+		b.origins = append(b.origins, m.Origin)
+	}
 	b.bytes += b.size() - before
 	p.buffered += b.size() - before
 	if b.size() >= p.cfg.BatchBytes {
@@ -318,7 +329,7 @@ func (p *Producer) newBatch() *producerBatch {
 		b = &producerBatch{}
 	}
 	b.reset()
-	*b = producerBatch{batchBuilder: b.batchBuilder, started: time.Now()}
+	*b = producerBatch{batchBuilder: b.batchBuilder, origins: b.origins[:0], started: time.Now()}
 	return b
 }
 

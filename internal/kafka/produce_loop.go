@@ -78,7 +78,7 @@ func (p *Producer) plan(now time.Time) producePlan {
 		}
 		if !now.Before(b.deadline) {
 			p.expire(part, b)
-			return producePlan{next: time.Hour}
+			break // what is planned already counts as under way, and so has to be sent
 		}
 		plan.next = min(plan.next, b.deadline.Sub(now))
 		switch {
@@ -115,7 +115,9 @@ func (p *Producer) plan(now time.Time) producePlan {
 	if p.txn.enlisting {
 		plan.enlist = nil
 	}
-	p.txn.enlisting = p.txn.enlisting || len(plan.enlist) > 0
+	if len(plan.enlist) > 0 {
+		p.txn.enlisting, p.txn.touched = true, true
+	}
 	plan.renew, p.renewWanted = p.renewWanted, false
 	return plan
 }

@@ -9,6 +9,7 @@ import (
 type RefusedRecord struct {
 	TopicPartition
 	Record Record // its offset is not known
+	Origin Origin // of the Message
 	Err    error  // *Error with the broker's words
 }
 
@@ -37,21 +38,21 @@ func (p *Producer) leaveOut(part *producerPartition, b *producerBatch, o *produc
 		refused[0], known = answer, true
 	}
 
-	var rest [2][]Record
+	var rest [2][]int // indexes of the records that are sent again
 	for i, r := range e.Records {
 		switch {
 		case refused[i] != nil:
-			p.cfg.Refused(RefusedRecord{TopicPartition: part.tp, Record: r, Err: refused[i]})
+			p.cfg.Refused(RefusedRecord{TopicPartition: part.tp, Record: r, Origin: b.origins[i], Err: refused[i]})
 		case known || i < len(e.Records)/2:
-			rest[0] = append(rest[0], r)
+			rest[0] = append(rest[0], i)
 		default:
-			rest[1] = append(rest[1], r)
+			rest[1] = append(rest[1], i)
 		}
 	}
 	var instead []*producerBatch
-	for _, records := range rest {
-		if len(records) > 0 {
-			instead = append(instead, p.rebuild(b, records))
+	for _, indexes := range rest {
+		if len(indexes) > 0 {
+			instead = append(instead, p.rebuild(b, e.Records, indexes))
 		}
 	}
 	part.sealed = slices.Replace(part.sealed, 0, 1, instead...)
@@ -61,11 +62,13 @@ func (p *Producer) leaveOut(part *producerPartition, b *producerBatch, o *produc
 }
 
 // rebuild makes a batch of some records of b, which takes its place among the sealed ones.
-func (p *Producer) rebuild(b *producerBatch, records []Record) *producerBatch {
+func (p *Producer) rebuild(b *producerBatch, records []Record, indexes []int) *producerBatch {
 	n := p.newBatch()
 	n.seal, n.deadline = b.seal, b.deadline
-	for _, r := range records {
+	for _, i := range indexes {
+		r := &records[i]
 		n.append(r.Timestamp, r.Key, r.Value, r.Headers)
+		n.origins = append(n.origins, b.origins[i])
 	}
 	n.bytes = n.size() - batchHeaderSize
 	p.buffered += n.bytes

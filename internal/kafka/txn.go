@@ -70,7 +70,7 @@ func (p *Producer) Init(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	p.drop()
-	p.txn = txnState{v2: version >= 2, enlisting: p.txn.enlisting}
+	p.txn.v2 = version >= 2
 	p.mu.Unlock()
 	producer, err := p.initProducerID(ctx)
 	p.mu.Lock()
@@ -80,9 +80,19 @@ func (p *Producer) Init(ctx context.Context) error {
 		return err
 	}
 	p.producer = producer
+	p.begin()
+	p.txn.lost = false
 	p.err = nil
-	notify(p.wake)
 	return nil
+}
+
+// begin makes way for a new transaction.
+func (p *Producer) begin() {
+	p.txn = txnState{v2: p.txn.v2, enlisting: p.txn.enlisting, lost: p.txn.lost}
+	for _, part := range p.parts {
+		part.inTxn = false
+	}
+	notify(p.wake)
 }
 
 func (p *Producer) initProducerID(ctx context.Context) (producerID, error) {
@@ -124,7 +134,7 @@ func (p *Producer) drop() {
 		}
 		clear(part.sealed)
 		part.sealed = part.sealed[:0]
-		part.tries, part.lastErr, part.inTxn = 0, nil, false
+		part.tries, part.lastErr = 0, nil
 	}
 	p.broadcast()
 }
@@ -229,11 +239,7 @@ func (p *Producer) end(ctx context.Context, commit bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.producer = producer
-	p.txn.open, p.txn.touched = false, false
-	for _, part := range p.parts {
-		part.inTxn = false
-	}
-	notify(p.wake)
+	p.begin()
 	return nil
 }
 
@@ -246,7 +252,6 @@ func (p *Producer) mustEnlist(part *producerPartition) bool {
 func (p *Producer) enlist(ctx context.Context, parts []*producerPartition) {
 	p.mu.Lock()
 	producer := p.producer
-	p.txn.touched = true
 	p.mu.Unlock()
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID = p.cfg.TransactionalID

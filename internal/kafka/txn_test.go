@@ -259,6 +259,40 @@ func TestTxnBatchFailureIsAbortable(t *testing.T) {
 	})
 }
 
+// One partition's batch is given up while others are about to be sent: none of these may be left behind as under way for ever.
+func TestTxnGoesOnAfterABatchWasGivenUp(t *testing.T) {
+	bothFlows(t, func(t *testing.T, version int16) {
+		cluster := brokertest.Embedded(t, brokertest.Topics(4, "orders"))
+		c := flowClient(t, brokertest.Bootstrap(cluster), version)
+		p := testProducer(t, c, ProducerConfig{TransactionalID: "t", DeliveryTimeout: 50 * time.Millisecond, Linger: time.Microsecond})
+		committed := 0
+		for range 10 {
+			fault := cluster.Fault(brokertest.Fault{
+				Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Partitions: []int32{2}, Err: brokertest.Code(int16(NotEnoughReplicas)), Count: -1,
+			})
+			var err error
+			for ctx := testContext(t); err == nil; {
+				for partition := range int32(4) {
+					if err = p.Send(ctx, Message{Topic: "orders", Partition: partition, Value: number(99)}); err != nil {
+						break
+					}
+				}
+			}
+			if !errors.Is(err, ErrAbortable) || !errors.Is(err, NotEnoughReplicas) {
+				t.Fatalf("Send = %v, want ErrAbortable", err)
+			}
+			fault.Remove()
+			mustAbort(t, p)
+			for partition := range int32(4) {
+				mustSend(t, p, Message{Topic: "orders", Partition: partition, Value: number(committed)})
+			}
+			mustCommit(t, p, nil, GroupMeta{})
+			committed++
+		}
+		checkNumbered(t, c, "orders", 4, committed)
+	})
+}
+
 // The answer to EndTxn is lost once: the repetition finds the transaction ended, and takes the new epoch from the answer.
 func TestTxnEndIsRepeated(t *testing.T) {
 	bothFlows(t, func(t *testing.T, version int16) {

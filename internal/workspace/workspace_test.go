@@ -97,7 +97,7 @@ func TestOneInstanceOfAName(t *testing.T) {
 func TestRecordOfAKilledInstance(t *testing.T) {
 	w := open(t)
 	dead := instance(t, "a")
-	dead.ID.Start += "0" // a recycled pid
+	dead.Start += "0" // a recycled pid
 	if err := w.AddInstance(dead); err != nil {
 		t.Fatal(err)
 	}
