@@ -186,6 +186,15 @@ func (l *lab) app() *cli.App {
 				Usage: "stop everything and delete broker data and state, keep observations/, and prove that nothing is left",
 			},
 			{
+				Name: "bench", ArgsUsage: "[key=value …]", Category: "A run of the lab", OnUsageError: usageError, Action: l.bench,
+				Usage: "measure how fast a counter counts waiting orders, on a broker of its own",
+				Flags: []cli.Flag{
+					&cli.IntFlag{Name: "records", Value: 1_000_000, Usage: "publish `N` orders"},
+					&cli.IntFlag{Name: "stores", Value: 10_000, Usage: "over `K` stores"},
+					&cli.BoolFlag{Name: "keep", Usage: "leave the broker, its topics and the state in .lab/bench"},
+				},
+			},
+			{
 				Name: "counter", ArgsUsage: "NAME [key=value …]", Category: "Its parts", OnUsageError: usageError, Action: l.counter,
 				Usage: "run one instance of the application in the foreground",
 				Description: "Properties have Kafka Streams' names, and lab.output.suffix is appended to the names of the output topics:\n" +
@@ -396,6 +405,35 @@ func (l *lab) clean(c *cli.Context) error {
 		return err
 	}
 	return phases.Clean(c.Context, cfg)
+}
+
+func (l *lab) bench(c *cli.Context) error {
+	properties, err := positional(c, 0, -1)
+	if err != nil {
+		return err
+	}
+	o := phases.BenchOptions{Records: c.Int("records"), Stores: c.Int("stores"), Properties: properties, Keep: c.Bool("keep")}
+	if o.Records < 1 || o.Stores < 1 {
+		return args.Errorf("bench: --records and --stores are at least 1")
+	}
+	if console.IsTerminal(l.stderr) {
+		o.Progress = l.stderr
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	result, err := phases.Bench(c.Context, cfg, o)
+	if err != nil {
+		return err
+	}
+	if err := result.Write(l.stdout, c.Bool("json")); err != nil {
+		return err
+	}
+	if len(result.Wrong) > 0 {
+		return &gradeError{verdict: verify.Fail}
+	}
+	return nil
 }
 
 func (l *lab) counter(c *cli.Context) error {

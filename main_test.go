@@ -56,6 +56,8 @@ func setup(env *testscript.Env) error {
 	for _, name := range []string{"DIR", "BROKER", "BOOTSTRAP", "PORT", "YES", "JSON", "NO_COLOR"} {
 		env.Setenv("LAB_"+name, "")
 	}
+	// The race detector's runtime sleeps for a second at the end of each process by default, and scripts start many.
+	env.Setenv("GORACE", "atexit_sleep_ms=0")
 	golden, err := filepath.Abs("testdata/golden")
 	if err != nil {
 		return err

@@ -208,9 +208,10 @@ func (r *reporter) listener() streams.Listener {
 			r.write(&journal.RestoreEnd{Store: s.Store, Partition: s.Changelog.String(), Restored: s.Restored})
 		},
 		Skipped: func(s streams.Skipped) { r.write(&journal.Skipped{Text: s.String()}) },
+		// Not printed: there may be very many, and the engine logs the first of each kind.
 		DeadLetter: func(d streams.DeadLetter) {
 			from := streams.TopicPartition{Topic: d.Topic, Partition: d.Partition}
-			r.write(&journal.DeadLetter{Partition: from.String(), Offset: d.Offset, Kind: d.Kind, Error: d.Err.Error()})
+			r.journal.Write(&journal.DeadLetter{Partition: from.String(), Offset: d.Offset, Kind: d.Kind, Error: d.Err.Error()})
 		},
 		Waiting: func(reason string) { r.write(&journal.Waiting{Reason: reason}) },
 	}

@@ -128,7 +128,7 @@ func TestBatchFinishedAgain(t *testing.T) {
 
 func TestWalkStartsInTheMiddleAndEndsCutOff(t *testing.T) {
 	one := func(base int64) []byte {
-		return buildBatch(t, base, Uncompressed, producerID{-1, -1}, false, []Record{{Value: []byte("a")}, {Value: []byte("b")}, {Value: []byte("c")}})
+		return buildBatch(t, base, Uncompressed, producerID{-1, -1}, false, make([]Record, 3))
 	}
 	raw := append(one(10), one(13)...)
 	for cut := 0; cut <= len(raw); cut++ {
@@ -179,7 +179,8 @@ func TestAbortFilter(t *testing.T) {
 	}
 	log := func(batches ...[]byte) []byte { return bytes.Join(batches, nil) }
 
-	interleaved := log(txn(p1, 0), txn(p2, 1), plain(-1, 2), txn(p1, 3), end(p1, 4, false), txn(p2, 5), txn(p1, 6), end(p2, 7, true), end(p1, 8, true))
+	interleaved := log(txn(p1, 0), txn(p2, 1), plain(-1, 2), txn(p1, 3), end(p1, 4, false),
+		txn(p2, 5), txn(p1, 6), end(p2, 7, true), end(p1, 8, true))
 	for _, tc := range []struct {
 		name    string
 		raw     []byte
@@ -197,12 +198,14 @@ func TestAbortFilter(t *testing.T) {
 			[]abortedTxn{{p1, 4}, {p2, 2}, {p1, 0}}, ReadCommitted, false, "6 next 7"},
 		{"marker frees the id for its next transaction", log(txn(p1, 0), end(p1, 1, false), txn(p1, 2), end(p1, 3, true)), 0,
 			[]abortedTxn{{p1, 0}}, ReadCommitted, false, "2 next 4"},
-		{"plain batch of an aborted id", log(txn(p1, 0), plain(p1, 1), end(p1, 2, false)), 0, []abortedTxn{{p1, 0}}, ReadCommitted, false, "1 next 3"},
-		{"starts inside the transaction", log(txn(p1, 3), end(p1, 4, false), plain(-1, 5)), 3, []abortedTxn{{p1, 0}}, ReadCommitted, false, "5 next 6"},
-		{"starts inside a batch", buildBatch(t, 0, Uncompressed, producerID{p1, 0}, true, make([]Record, 4)), 2, []abortedTxn{{p1, 0}}, ReadCommitted, false,
-			"next 4"},
-		{"begins later than this batch", log(txn(p1, 0), end(p1, 1, true), txn(p1, 2), end(p1, 3, false)), 0, []abortedTxn{{p1, 2}}, ReadCommitted, false,
-			"0 next 4"},
+		{"plain batch of an aborted id", log(txn(p1, 0), plain(p1, 1), end(p1, 2, false)), 0,
+			[]abortedTxn{{p1, 0}}, ReadCommitted, false, "1 next 3"},
+		{"starts inside the transaction", log(txn(p1, 3), end(p1, 4, false), plain(-1, 5)), 3,
+			[]abortedTxn{{p1, 0}}, ReadCommitted, false, "5 next 6"},
+		{"starts inside a batch", buildBatch(t, 0, Uncompressed, producerID{p1, 0}, true, make([]Record, 4)), 2,
+			[]abortedTxn{{p1, 0}}, ReadCommitted, false, "next 4"},
+		{"begins later than this batch", log(txn(p1, 0), end(p1, 1, true), txn(p1, 2), end(p1, 3, false)), 0,
+			[]abortedTxn{{p1, 2}}, ReadCommitted, false, "0 next 4"},
 		{"markers only", log(end(p1, 7, false), end(p2, 8, true)), 7, nil, ReadCommitted, false, "next 9"},
 		{"aborted with control", log(txn(p1, 0), end(p1, 1, false)), 0, []abortedTxn{{p1, 0}}, ReadCommitted, true, "1A next 2"},
 	} {
@@ -258,7 +261,8 @@ func TestCorruptBatches(t *testing.T) {
 			if !errors.As(err, &corrupt) {
 				t.Fatalf("error %v, want a CorruptBatchError", err)
 			}
-			if corrupt.Offset != 6 || corrupt.TopicPartition != testTP || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "orders-2") {
+			if corrupt.Offset != 6 || corrupt.TopicPartition != testTP ||
+				!strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "orders-2") {
 				t.Errorf("error %q, want offset 6, partition orders-2 and %q", err, tc.want)
 			}
 			if len(records) != 1 || string(records[0].Value) != "first" || next != 6 {
@@ -275,7 +279,8 @@ func TestUnpackingIsBounded(t *testing.T) {
 	if _, err := unpackRecords(Snappy, append(huge, make([]byte, limit)...), limit); !errors.Is(err, errUnpackedSize) {
 		t.Errorf("snappy block: %v", err)
 	}
-	if _, err := unpackRecords(Snappy, append(binary.AppendUvarint(nil, 1000), make([]byte, 40)...), limit); !errors.Is(err, io.ErrUnexpectedEOF) {
+	boast := append(binary.AppendUvarint(nil, 1000), make([]byte, 40)...)
+	if _, err := unpackRecords(Snappy, boast, limit); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("snappy block that claims more than it can hold: %v", err)
 	}
 	frame := append(append(xerialMagic[:], 0, 0, 0, 1, 0, 0, 0, 1), 0x7f, 0xff, 0xff, 0xff)

@@ -276,10 +276,13 @@ func (c *Client) pause(ctx context.Context, try int) error {
 }
 
 // TransactionVersion is the finalized feature transaction.version of the cluster: 2 and above means KIP-890 transactions.
-func (c *Client) TransactionVersion(ctx context.Context) (int16, error) {
-	v, err := c.nodeVersions(ctx, anyNode)
-	if err != nil {
-		return 0, err
-	}
-	return v.transactionVersion, nil
+func (c *Client) TransactionVersion(ctx context.Context) (version int16, err error) {
+	err = c.retry(ctx, kmsg.ApiVersions, AnyBroker().String(), func() error {
+		v, err := c.nodeVersions(ctx, anyNode)
+		if err == nil {
+			version = v.transactionVersion
+		}
+		return err
+	})
+	return version, err
 }

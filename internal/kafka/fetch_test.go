@@ -460,7 +460,8 @@ func TestFetchCommitted(t *testing.T) {
 }
 
 func TestFetchOfAClosedClientEnds(t *testing.T) {
-	c, err := New(context.Background(), Config{Seeds: strings.Split(brokertest.Bootstrap(brokertest.Embedded(t, brokertest.Topics(1, "orders"))), ",")})
+	cluster := brokertest.Embedded(t, brokertest.Topics(1, "orders"))
+	c, err := New(context.Background(), Config{Seeds: cluster.ListenAddrs()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -508,7 +508,9 @@ func TestProduceBufferIsBounded(t *testing.T) {
 	cluster := brokertest.Embedded(t, brokertest.Topics(1, "orders"))
 	c := testClient(t, brokertest.Bootstrap(cluster))
 	p := testProducer(t, c, ProducerConfig{BufferBytes: 1000, BatchBytes: 500, Linger: -1})
-	fault := cluster.Fault(brokertest.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: brokertest.Code(int16(NotEnoughReplicas)), Count: -1})
+	fault := cluster.Fault(brokertest.Fault{
+		Keys: []kmsg.Key{kmsg.Produce}, Topic: "orders", Err: brokertest.Code(int16(NotEnoughReplicas)), Count: -1,
+	})
 	full := errors.New("full")
 	ctx, cancel := context.WithTimeoutCause(testContext(t), 300*time.Millisecond, full)
 	defer cancel()

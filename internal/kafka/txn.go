@@ -215,9 +215,8 @@ func (p *Producer) end(ctx context.Context, commit bool) error {
 		req.TransactionalID = p.cfg.TransactionalID
 		req.ProducerID, req.ProducerEpoch = producer.id, producer.epoch
 		req.Commit = commit
-		resp, err := p.c.Do(ctx, Request{Route: TxnCoordinator(p.cfg.TransactionalID), Req: req, Limit: limit, Check: func(resp kmsg.Response) error {
-			return p.codeError(req.Key(), resp.(*kmsg.EndTxnResponse).ErrorCode)
-		}})
+		check := func(resp kmsg.Response) error { return p.codeError(req.Key(), resp.(*kmsg.EndTxnResponse).ErrorCode) }
+		resp, err := p.c.Do(ctx, Request{Route: TxnCoordinator(p.cfg.TransactionalID), Req: req, Limit: limit, Check: check})
 		if err != nil {
 			act := actionFor(req.Key(), err)
 			var answer *Error

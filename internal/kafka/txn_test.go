@@ -395,3 +395,19 @@ func TestTxnNeedsAnID(t *testing.T) {
 		t.Errorf("Abort = %v", err)
 	}
 }
+
+// A counter whose broker was killed made a new producer while nothing answered. It asked for the cluster's features once, without a retry,
+// and ended with "connection refused" although the broker was back a moment later.
+func TestNewProducerOutlastsAnOutage(t *testing.T) {
+	c := testClient(t, brokertest.Start(t))
+	lost := loseAnswer(c, kmsg.ApiVersions)
+	c.mu.Lock()
+	clear(c.versions) // as after a network error: the broker may come back as another version
+	c.mu.Unlock()
+	testProducer(t, c, ProducerConfig{})
+	select {
+	case <-lost:
+	default:
+		t.Error("no answer was lost")
+	}
+}
