@@ -29,6 +29,7 @@ const (
 	ReasonRange      Reason = "beyond 64 bits"
 	ReasonNegative   Reason = "negative time"
 	ReasonStatus     Reason = "unknown status"
+	ReasonTooLong    Reason = "too long" // never found by DecodeOrder: for those who cannot use ids of any length
 )
 
 // OrderError says why a value is not an order, and where.
@@ -44,6 +45,9 @@ func (e *OrderError) Error() string {
 	}
 	return fmt.Sprintf("order: field %s: %s at byte %d", e.Field, e.Reason, e.Offset)
 }
+
+// Kind is the kind of bad input: the reason.
+func (e *OrderError) Kind() string { return string(e.Reason) }
 
 // The order's fields, as bits of the set of fields seen.
 const (

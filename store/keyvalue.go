@@ -20,10 +20,16 @@ func (s *KeyValue) Put(key, value []byte, ts int64, headers []Header) error {
 // entry stays dirty. The store may be read and put by fn, also by way of processors downstream.
 func (s *KeyValue) Flush(fn func(Change) error) error { return s.t.flush(fn) }
 
-// Range calls fn for each key in byte order, uncommitted ones included, until fn returns false. The slices are valid until
-// fn returns. The DB must not be written meanwhile.
+// Range is Between without bounds.
 func (s *KeyValue) Range(fn func(key, value []byte, ts int64) bool) error {
-	sc, err := s.t.scan(nil, nil)
+	return s.Between(nil, nil, fn)
+}
+
+// Between calls fn for each key that is not less than from and not greater than to, nil being no bound, in byte order,
+// uncommitted ones included, until fn returns false. The slices are valid until fn returns. fn may put: a change of a key
+// that is still to come may show or not. The DB must not be committed, restored, reset or rolled back meanwhile.
+func (s *KeyValue) Between(from, to []byte, fn func(key, value []byte, ts int64) bool) error {
+	sc, err := s.t.scan(from, to)
 	if err != nil {
 		return err
 	}

@@ -212,8 +212,8 @@ func TestKeyTooLarge(t *testing.T) {
 		put  func(n int) error
 		max  int
 	}{
-		{"key-value", func(n int) error { return db.KeyValue(kvName).Put(long[:n], []byte("v"), 0, nil) }, bolt.MaxKeySize - 1},
-		{"window", func(n int) error { return db.Window(winName).Put(long[:n], 0, []byte("v"), 0, nil) }, bolt.MaxKeySize - windowSuffixLen},
+		{"key-value", func(n int) error { return db.KeyValue(kvName).Put(long[:n], []byte("v"), 0, nil) }, MaxKeyBytes},
+		{"window", func(n int) error { return db.Window(winName).Put(long[:n], 0, []byte("v"), 0, nil) }, MaxKeyBytes},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import "encoding/binary"
 // overlay holds the entries of one store that are newer than Bolt (dirty, flushed) and some that equal it (clean).
 type overlay struct {
 	budget  *Budget
+	keepOld bool // Spec.OldValues
 	entries map[string]*entry
 	dirty   list // not yet through Flush, in the order of the last update (Kafka Streams 4.3.1, NamedCache)
 	flushed list // through Flush, not yet in Bolt
@@ -32,6 +33,7 @@ const timestampLen = 8
 type entry struct {
 	key     string
 	row     []byte // int64 BE timestamp, then the value: the bytes that Bolt holds
+	old     []byte // value of the last flush, if that is not in Bolt yet and the entry was put again; see Spec.OldValues
 	headers []Header
 	hbuf    []byte // backs the header values
 	size    int64
@@ -102,6 +104,9 @@ func (o *overlay) put(key, value []byte, ts int64, headers []Header) {
 	case e.state == stateDirty:
 		o.dirty.moveToBack(e)
 	case e.state == stateFlushed:
+		if o.keepOld && !e.deleted {
+			e.old = append(make([]byte, 0, len(e.value())), e.value()...)
+		}
 		o.flushed.remove(e)
 		o.dirty.pushBack(e)
 	case e.state == stateClean:

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 // Errors that callers tell apart with errors.Is.
@@ -20,12 +22,15 @@ var (
 	ErrUnflushed = errors.New("entries not flushed")
 	// ErrUncommitted is returned by Restore while the store has uncommitted entries. Nothing is written.
 	ErrUncommitted = errors.New("entries not committed")
-	// ErrKeyTooLarge is returned for a key that does not fit Bolt's limit of 32768 bytes, the row's own bytes (one for a
-	// key-value store, twelve for a window store) included.
+	// ErrKeyTooLarge is returned for a key of more than MaxKeyBytes. Nothing is changed.
 	ErrKeyTooLarge = errors.New("key too large")
 	// ErrWindowKey is returned for bytes that are no window store key.
 	ErrWindowKey = errors.New("malformed window key")
 )
+
+// MaxKeyBytes is the length of the longest key: Bolt's limit of 32768 bytes for a row, less the twelve that a window store
+// adds. It is the same for all kinds of stores, so that a key which one of a task's stores takes is not refused by the next.
+const MaxKeyBytes = bolt.MaxKeySize - windowSuffixLen
 
 // Header is a record header.
 type Header struct {
@@ -61,6 +66,8 @@ type Spec struct {
 	Retention time.Duration
 	// Logged says that the store has a changelog. A store without one starts empty when its file has to be rebuilt.
 	Logged bool
+	// OldValues says that Flush hands over with each change the value that the flush before it left, which costs a read.
+	OldValues bool
 }
 
 // minSegmentInterval is the shortest segment of a window store (Kafka Streams 4.3.1, Stores.defaultSegmentInterval).
@@ -97,11 +104,12 @@ type Entry struct {
 }
 
 // Change is a dirty entry on its way to the changelog and downstream. Its slices are valid until the flush function
-// returns and must not be modified.
+// returns and must not be modified. A key or value without bytes is empty, never nil.
 type Change struct {
 	// Key is the changelog key: the key of a key-value store as it is, of a window store as WindowKey makes it.
 	Key       []byte
 	Value     []byte // nil if Deleted
+	Old       []byte // nil if the key had no value, or if the Spec does not ask for OldValues
 	Timestamp int64  // ms since the epoch
 	Headers   []Header
 	Deleted   bool

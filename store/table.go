@@ -40,16 +40,18 @@ type table struct {
 
 	rowKey []byte // scratch: the key of a row
 	key    []byte // scratch: the key of a change
+	old    []byte // scratch: its old value
 }
 
 func newTable(db *DB, spec Spec) *table {
 	t := &table{
 		db:                db,
 		spec:              spec,
-		overlay:           overlay{budget: db.budget, entries: make(map[string]*entry)},
+		overlay:           overlay{budget: db.budget, keepOld: spec.OldValues, entries: make(map[string]*entry)},
 		maxStart:          -1,
 		committedMaxStart: -1,
 		cursors:           make(map[int64]*bolt.Cursor),
+		key:               make([]byte, 0, 64), // never nil, so that an empty key is not either
 	}
 	if spec.Kind == WindowKind {
 		t.retention = spec.Retention.Milliseconds()
@@ -92,13 +94,14 @@ func (t *table) appendRowKey(dst, key []byte) []byte {
 	return append(dst, key...)
 }
 
+// checkKey checks the length of an overlay key.
 func (t *table) checkKey(key []byte) error {
 	n := len(key)
-	if t.spec.Kind == KeyValueKind {
-		n++
+	if t.spec.Kind == WindowKind {
+		n -= windowSuffixLen
 	}
-	if n > bolt.MaxKeySize {
-		return fmt.Errorf("store %s: %w: a row key of %d bytes, at most %d fit", t.spec.Name, ErrKeyTooLarge, n, bolt.MaxKeySize)
+	if n > MaxKeyBytes {
+		return fmt.Errorf("store %s: %w: %d bytes, at most %d fit", t.spec.Name, ErrKeyTooLarge, n, MaxKeyBytes)
 	}
 	return nil
 }
@@ -194,25 +197,24 @@ func (t *table) flush(fn func(Change) error) error {
 	o := &t.overlay
 	for e := o.dirty.front; e != nil; e = o.dirty.front {
 		t.key = append(t.key[:0], e.key...)
-		emit := true
-		if e.deleted {
-			var err error
-			if emit, err = t.present(e, t.key); err != nil {
-				return err
-			}
+		had, old, err := t.logged(e, t.key)
+		if err != nil {
+			return err
 		}
-		before := e.logged
+		before, beforeOld := e.logged, e.old
 		o.dirty.remove(e)
 		o.flushed.pushBack(e)
 		e.state = stateFlushed
-		e.logged = presencePresent
+		e.logged, e.old = presencePresent, nil
 		if e.deleted {
 			e.logged = presenceAbsent
+			// A deletion is dropped if the changelog has no value for the key (Kafka Streams 4.3.1,
+			// CachingKeyValueStore.putAndMaybeForward, which reads the store below the cache).
+			if !had {
+				continue
+			}
 		}
-		if !emit {
-			continue
-		}
-		c := Change{Key: t.key, Timestamp: e.timestamp(), Headers: e.headers, Deleted: e.deleted}
+		c := Change{Key: t.key, Old: old, Timestamp: e.timestamp(), Headers: e.headers, Deleted: e.deleted}
 		if !e.deleted {
 			c.Value = e.value()
 		}
@@ -222,27 +224,44 @@ func (t *table) flush(fn func(Change) error) error {
 				o.dirty.pushFront(e)
 				e.state = stateDirty
 			}
-			e.logged = before
+			e.logged, e.old = before, beforeOld
 			return err
 		}
 	}
 	return nil
 }
 
-// present reports whether the changelog has a value for the key of a deletion. If not the deletion is dropped
-// (Kafka Streams 4.3.1, CachingKeyValueStore.putAndMaybeForward, which reads the store below the cache).
-func (t *table) present(e *entry, key []byte) (bool, error) {
+// logged reports whether the changelog has a value for the key of a dirty entry, if that matters, and which, if the store
+// hands over old values.
+func (t *table) logged(e *entry, key []byte) (had bool, old []byte, err error) {
+	if !e.deleted && !t.spec.OldValues {
+		return true, nil, nil
+	}
 	segment := int64(noSegment)
 	if t.spec.Kind == WindowKind {
 		start := windowStart(e.key)
 		if t.hidden(start) {
-			return false, nil
+			return false, nil, nil
 		}
 		segment = t.segment(start)
 	}
-	if e.logged != presenceUnknown {
-		return e.logged == presencePresent, nil
+	switch {
+	case e.logged == presenceAbsent:
+		return false, nil, nil
+	case e.logged == presencePresent && (!t.spec.OldValues || e.old != nil):
+		return true, e.old, nil
 	}
-	_, ok, err := t.lookup(segment, key)
-	return ok, err
+	row, found, err := t.lookup(segment, key)
+	if err != nil {
+		return false, nil, err
+	}
+	had = found || e.logged == presencePresent
+	if !found || !t.spec.OldValues {
+		return had, nil, nil
+	}
+	if t.old == nil {
+		t.old = make([]byte, 0, 64)
+	}
+	t.old = append(t.old[:0], row[timestampLen:]...) // fn may read the stores
+	return had, t.old, nil
 }

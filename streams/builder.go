@@ -101,6 +101,10 @@ func (b *Builder) newStore(name, prefix string, kind store.Kind) *storeSpec {
 	if name == "" {
 		name = b.nodeName("", prefix+"STATE-STORE-")
 	}
+	return b.declareStore(name, kind)
+}
+
+func (b *Builder) declareStore(name string, kind store.Kind) *storeSpec {
 	if err := checkName(name); err != nil {
 		b.errs = append(b.errs, fmt.Errorf("store %s: %w", name, err))
 	}
@@ -236,7 +240,7 @@ func ReadTable[K, V any](
 	return &Table[K, V]{
 		b: b, v: v, keys: keys, values: values, sources: []*node{src},
 		materialize: func() *storeSpec { spec.materialized = true; return spec },
-		view:        viewOf(spec, keys, values),
+		view:        viewOf(spec, keys, values), previous: previousOf[K](spec, values), remember: spec.remember,
 	}
 }
 

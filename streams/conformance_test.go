@@ -83,6 +83,113 @@ var conformance = map[string]func(b *Builder){
 	},
 	"tumbling": func(b *Builder) { conformWindows(b, Tumbling(time.Minute).Grace(30*time.Second)) },
 	"hopping":  func(b *Builder) { conformWindows(b, Hopping(time.Minute, 25*time.Second)) },
+	"filtered-tables": func(b *Builder) {
+		t := table(b)
+		out(t.Filter(longer).ToStream(), "long")
+		startsWithT := func(_, v string) bool { return strings.HasPrefix(v, "T") }
+		out(MapTableValues(t, strings.ToUpper).FilterNot(startsWithT).Filter(longer).ToStream(), "upper")
+		third := Count(in(b).GroupByKey(), "c").Filter(func(_ string, n int64) bool { return n%3 == 0 })
+		outCount(third.ToStream(), "third")
+	},
+	"filter-before-join": func(b *Builder) {
+		t := ReadTable(b, "t", "", Text(), Text())
+		out(t.Filter(longer).ToStream(), "early")
+		out(Join(in(b), t, slash), "joined")
+		out(t.Filter(longer).ToStream(), "late")
+	},
+	"processor": func(b *Builder) {
+		joined, times := NewKeyValueStore(b, "joined", Text(), Text()), NewKeyValueStore(b, "times", Text(), Int64())
+		j := Process(in(b).Merge(table(b).ToStream()), func() Processor[string, string, string, string] { return &joiner{store: joined} }, joined)
+		s := Process(j, func() Processor[string, string, string, string] { return &stamper{joined: joined, times: times} }, times, joined)
+		out(s, "out")
+	},
+}
+
+// joiner is Joiner of Conformance.java: it joins the values of each key, and every 20 s of stream time forwards and removes
+// the long ones.
+type joiner struct {
+	store  *KeyValueStore[string, string]
+	joined *KeyValue[string, string]
+	ctx    *ProcessorContext[string, string]
+	few    *Punctuation
+	calls  int
+}
+
+func (j *joiner) Init(ctx *ProcessorContext[string, string]) (err error) {
+	j.ctx = ctx
+	if j.joined, err = OpenStore(ctx, j.store); err != nil {
+		return err
+	}
+	if _, err = ctx.Schedule(20*time.Second, StreamTime, j.sweep); err != nil {
+		return err
+	}
+	j.few, err = ctx.Schedule(7*time.Second, StreamTime, func(now int64) error {
+		if j.calls++; j.calls == 5 {
+			j.few.Cancel()
+		}
+		ctx.Forward(Record[string, string]{Key: "few", Value: strconv.Itoa(j.calls), Timestamp: now - 1})
+		return nil
+	})
+	return err
+}
+
+func (j *joiner) sweep(now int64) error {
+	return j.joined.All(func(key, value string) bool {
+		if len(value) < 6 {
+			return true
+		}
+		j.ctx.Forward(Record[string, string]{Key: "long-" + key, Value: value, Timestamp: now})
+		return j.joined.Delete(key) == nil
+	})
+}
+
+func (j *joiner) Process(r Record[string, string]) error {
+	if r.NullValue {
+		return j.joined.Delete(r.Key)
+	}
+	old, _, err := j.joined.Get(r.Key)
+	if err != nil {
+		return err
+	}
+	if err := j.joined.Put(r.Key, old+r.Value); err != nil {
+		return err
+	}
+	j.ctx.Forward(Record[string, string]{Key: r.Key, Value: old, Timestamp: r.Timestamp + 500, Headers: r.Headers})
+	if r.Value != "x" {
+		return nil
+	}
+	return j.joined.Range("a", "c", func(key, value string) bool {
+		j.ctx.Forward(Record[string, string]{Key: "range-" + key, Value: value, Timestamp: r.Timestamp})
+		return true
+	})
+}
+
+// stamper is Stamper of Conformance.java.
+type stamper struct {
+	joined *KeyValueStore[string, string]
+	times  *KeyValueStore[string, int64]
+	ctx    *ProcessorContext[string, string]
+	values *KeyValue[string, string]
+	stamps *KeyValue[string, int64]
+}
+
+func (s *stamper) Init(ctx *ProcessorContext[string, string]) (err error) {
+	s.ctx = ctx
+	if s.values, err = OpenStore(ctx, s.joined); err != nil {
+		return err
+	}
+	s.stamps, err = OpenStore(ctx, s.times)
+	return err
+}
+
+func (s *stamper) Process(r Record[string, string]) error {
+	if err := s.stamps.Put(r.Key, r.Timestamp-1); err != nil {
+		return err
+	}
+	joined, _, err := s.values.Get(r.Key)
+	r.Value += "|" + joined
+	s.ctx.Forward(r)
+	return err
 }
 
 func conformWindows(b *Builder, w Windows) {
@@ -177,6 +284,9 @@ func (d *conformer) run(t *testing.T, line string) []string {
 			t.Fatal(err)
 		}
 		if err := task.sources[in.topic].process(task.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := task.scheduled.advance(task.ctx, in.timestamp); err != nil {
 			t.Fatal(err)
 		}
 		task.flush()

@@ -28,7 +28,8 @@ func describeSubtopology(s *strings.Builder, sub *subtopology) {
 		names.add(n.name)
 		byName[n.name] = &described{node: n, size: 1}
 	}
-	// Java copies a HashSet of the names, filled in build order, into a HashMap.
+	// Java copies a HashSet of the names, filled in build order, into a HashMap. The two can differ: how much a table
+	// has grown also depends on the order of what was added, see hashOrder.add.
 	again := newHashOrder()
 	names.each(again.add)
 	again.each(func(name string) {
@@ -86,18 +87,19 @@ func (d *described) write(s *strings.Builder) {
 		s.WriteString("    Sink: " + n.name + " (topic: " + n.topic + ")\n")
 		s.WriteString("      <-- " + d.before.names() + "\n")
 	case processorNode:
-		store := ""
-		if n.store != nil {
-			store = n.store.Name
+		var stores []string
+		for _, st := range n.stores() {
+			stores = append(stores, st.Name)
 		}
-		s.WriteString("    Processor: " + n.name + " (stores: [" + store + "])\n")
+		s.WriteString("    Processor: " + n.name + " (stores: [" + strings.Join(stores, ", ") + "])\n")
 		s.WriteString("      --> " + d.after.names() + "\n")
 		s.WriteString("      <-- " + d.before.names() + "\n")
 	}
 }
 
-// hashOrder iterates over names as a java.util.HashMap does: by bucket, within one in order of insertion. (Java
-// turns long buckets into trees, but iterates over them the same way.)
+// hashOrder iterates over names as a java.util.HashMap does: by bucket, within one in order of insertion. In a table of 64
+// buckets or more, Java turns a bucket of 9 names into a tree and then iterates in another order; that is not rebuilt here
+// (docs/limits.md), since generated and usual names do not collide so often.
 type hashOrder struct {
 	buckets [][]string
 	n       int
@@ -108,15 +110,22 @@ func newHashOrder() *hashOrder { return &hashOrder{buckets: make([][]string, 16)
 func (h *hashOrder) add(name string) {
 	b := h.bucket(name)
 	*b = append(*b, name)
+	if len(*b) > 8 && len(h.buckets) < 64 {
+		h.grow() // HashMap.treeifyBin: a small table grows instead
+	}
 	h.n++
 	if h.n > len(h.buckets)*3/4 {
-		old := h.buckets
-		h.buckets = make([][]string, 2*len(old))
-		for _, names := range old {
-			for _, name := range names {
-				b := h.bucket(name)
-				*b = append(*b, name)
-			}
+		h.grow()
+	}
+}
+
+func (h *hashOrder) grow() {
+	old := h.buckets
+	h.buckets = make([][]string, 2*len(old))
+	for _, names := range old {
+		for _, name := range names {
+			b := h.bucket(name)
+			*b = append(*b, name)
 		}
 	}
 }

@@ -97,13 +97,14 @@ func readScripts(t *testing.T) []scriptCase {
 // runScript makes a script's calls on b; an error is one of the script. Keys are texts or windowed texts and values texts
 // or counts, so a result is of one of the few types below.
 func runScript(b *Builder, script string) error {
-	results := map[string]any{}
+	results, stores := map[string]any{}, storesByName{}
 	for line := range strings.Lines(script) {
 		line = strings.TrimSuffix(line, "\n")
 		c, err := parseCall(line)
 		if err != nil {
 			return err
 		}
+		c.stores = stores
 		made, err := c.apply(b, results)
 		if err != nil {
 			return fmt.Errorf("%s: %w", line, err)
@@ -120,9 +121,11 @@ type call struct {
 	result, operator     string
 	inputs               []string
 	name, store, topic   string
+	uses                 []string
 	partitions           int
 	size, advance, grace time.Duration
 	tumbling             bool
+	stores               storesByName
 }
 
 func parseCall(line string) (*call, error) {
@@ -135,7 +138,7 @@ func parseCall(line string) (*call, error) {
 	for i := 1; i < len(words); i++ {
 		word := words[i]
 		switch word {
-		case "as", "store", "topic", "partitions", "tumbling", "hopping", "every", "grace":
+		case "as", "store", "topic", "uses", "partitions", "tumbling", "hopping", "every", "grace":
 		case "serdes": // what WithSerdes and the arguments of the Go calls say anyway
 			continue
 		default:
@@ -154,6 +157,8 @@ func parseCall(line string) (*call, error) {
 			c.store = value
 		case "topic":
 			c.topic = value
+		case "uses":
+			c.uses = strings.Split(value, ",")
 		case "partitions":
 			c.partitions, err = strconv.Atoi(value)
 		case "tumbling":
@@ -273,6 +278,15 @@ func (on streamOf[K, V]) call(c *call, others []any) (any, error) {
 		return nil, nil
 	case "merge":
 		return withSerdes(s.Merge(others[0].(streamOf[K, V]).s, opts...)), nil
+	case "process":
+		var opts []ProcessOption
+		for _, name := range c.uses {
+			opts = append(opts, c.stores.of(s.b, name))
+		}
+		if c.name != "" {
+			opts = append(opts, WithName(c.name))
+		}
+		return withSerdes(Process(s, func() Processor[K, V, string, string] { return idle[K, V]{} }, opts...)), nil
 	case "split":
 		return splitOf[K, V]{s.Split(opts...)}, nil
 	case "repartition":
@@ -313,6 +327,21 @@ func joinTyped[V, W any](s *Stream[string, V], c *call, t *Table[string, W]) any
 	}
 	return withSerdes(LeftJoin(s, t, func(V, W, bool) string { return "" }, c.opts()...))
 }
+
+// storesByName are the stores of processors, each declared when first used.
+type storesByName map[string]*KeyValueStore[string, string]
+
+func (s storesByName) of(b *Builder, name string) *KeyValueStore[string, string] {
+	if s[name] == nil {
+		s[name] = NewKeyValueStore(b, name, Text(), Text())
+	}
+	return s[name]
+}
+
+type idle[K, V any] struct{}
+
+func (idle[K, V]) Init(*ProcessorContext[string, string]) error { return nil }
+func (idle[K, V]) Process(Record[K, V]) error                   { return nil }
 
 type splitOf[K, V any] struct{ split *Split[K, V] }
 

@@ -54,6 +54,9 @@ func counted[K, V any](_ K, _ V, old int64, _ bool) int64 { return old + 1 }
 
 // Count counts the records of each key in the named store; a name "" generates one. Records with a null key or
 // value are skipped. A count's timestamp is the largest of its records'.
+//
+// Without a name it is Java's count(), which uses up two indices. count(Materialized.with(...)), which Java cannot tell from
+// an unnamed store, uses up a third and has no equivalent here: name the store where the indices must be the same.
 func Count[K, V any](g *Grouped[K, V], storeName string, opts ...NodeOption) *Table[K, int64] {
 	return aggregate(g, "KSTREAM-AGGREGATE-", storeName, Int64(), counted[K, V], opts)
 }
@@ -109,7 +112,7 @@ func aggregate[K, V, A any](
 	return &Table[K, A]{
 		b: g.s.b, v: v, keys: keys, values: aggregates, sources: sources,
 		materialize: func() *storeSpec { return spec },
-		view:        viewOf(spec, keys, aggregates),
+		view:        viewOf(spec, keys, aggregates), previous: previousOf[K](spec, aggregates), remember: spec.remember,
 	}
 }
 
@@ -171,7 +174,10 @@ func CountWindows[K, V any](w *WindowedGroup[K, V], storeName string, opts ...No
 		b.fail(n.name, err)
 	}
 	n.bind = bindWindowAggregate(n, w.w, w.g.s.keys, Int64(), counted[K, V])
-	return &Table[Windowed[K], int64]{b: b, v: v, values: Int64(), sources: sources}
+	return &Table[Windowed[K], int64]{
+		b: b, v: v, values: Int64(), sources: sources,
+		previous: previousOf[Windowed[K]](n.store, Int64()), remember: n.store.remember,
+	}
 }
 
 // windowAggregate is Kafka Streams 4.3.1's KStreamWindowAggregate in one task.
@@ -185,6 +191,7 @@ type windowAggregate[K, V, A any] struct {
 	size, advance, grace int64 // ms
 	// streamTime is the largest timestamp seen, -1 if none; the record at work counts before it is judged.
 	streamTime int64
+	mover      Mover // the record that moved it there, zero if it was restored
 	done       process[Windowed[K], A]
 }
 
@@ -208,7 +215,7 @@ func bindWindowAggregate[K, V, A any](
 		b.flushes[n] = func(ctx *Context) error {
 			return a.store.Flush(func(c store.Change) error { return entry(ctx, c) })
 		}
-		b.rt.registerStreamTime(n.store.Name, func(t int64) { a.streamTime = t }, func() int64 { return a.streamTime })
+		b.rt.registerStreamTime(n.store.Name, func(t int64) { a.streamTime, a.mover = t, Mover{} }, func() int64 { return a.streamTime })
 		return observeBefore(b, n, a.process)
 	}
 }
@@ -219,7 +226,10 @@ func (a *windowAggregate[K, V, A]) process(ctx *Context, r Record[K, V]) {
 		a.rt.skipped(ctx, ctx.skipped(NullKey))
 		return
 	}
-	a.streamTime = max(a.streamTime, r.Timestamp)
+	if r.Timestamp > a.streamTime {
+		a.mover = Mover{Topic: ctx.topic, Partition: ctx.partition, Offset: ctx.offset, Timestamp: r.Timestamp, Before: a.streamTime}
+		a.streamTime = r.Timestamp
+	}
 	key, err := a.key.encode(r.Key)
 	if err != nil {
 		a.fail(ctx, "encode the key for", err)
@@ -230,7 +240,7 @@ func (a *windowAggregate[K, V, A]) process(ctx *Context, r Record[K, V]) {
 		if start+a.size <= expiration {
 			s := ctx.skipped(ExpiredWindow)
 			s.WindowStart, s.WindowEnd = start, start+a.size
-			s.Expiration, s.StreamTime = expiration, a.streamTime
+			s.Expiration, s.StreamTime, s.Mover = expiration, a.streamTime, a.mover
 			a.rt.skipped(ctx, s)
 			continue
 		}

@@ -83,9 +83,13 @@ func (s *Stream[K, V]) repartitionForJoin(given string) *Stream[K, V] {
 		prefix = s.v.exit.name
 	}
 	names := s.b.repartitionNames(prefix)
-	if s.repart == nil || prefix != s.v.exit.name {
-		s.repart = newRepartition(s.b, names, 0, s.keys, s.values, "give it by WithSerdes before joining")
-		s.b.add(s.repart, s.v)
+	if s.joined == nil {
+		s.joined = &joinRepartition{}
 	}
-	return &Stream[K, V]{b: s.b, v: s.repart, keys: s.keys, values: s.values, sources: []*node{s.repart.exit}}
+	if s.joined.v == nil || prefix != s.v.exit.name {
+		s.joined.v = newRepartition(s.b, names, 0, s.keys, s.values, "give it by WithSerdes before joining")
+		s.b.add(s.joined.v, s.v)
+	}
+	v := s.joined.v
+	return &Stream[K, V]{b: s.b, v: v, keys: s.keys, values: s.values, sources: []*node{v.exit}}
 }

@@ -96,9 +96,11 @@ type Listener struct {
 	TasksAssigned func([]Task) // all tasks owned now, in task order; once per rebalance
 	RestoreStart  func(RestoreStart)
 	RestoreEnd    func(RestoreEnd)
-	Skipped       func(Skipped) // a record, or its part in one operator, was dropped by rule
+	Skipped       func(Skipped) // a record, or its part in one operator, was dropped by rule; logged as a warning only if this is nil
 	DeadLetter    func(DeadLetter)
-	Committed     func(Commit)
+	// Misplaced is called for the first misplaced record of a partition, and again with the number of them when the partition is given up.
+	Misplaced func(Misplaced)
+	Committed func(Commit)
 	// Waiting is called when nothing can be done until something outside happens, and again about every five seconds while that lasts.
 	Waiting func(reason string)
 }

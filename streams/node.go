@@ -14,8 +14,10 @@ type node struct {
 	name  string
 	kind  nodeKind
 	topic string // of a source or sink, raw
-	// store is read or written by the node; nil for most.
+	// store is read or written by the node; nil for most. uses are the stores of a Processor, in the order in which
+	// describe prints them.
 	store *storeSpec
+	uses  []*storeSpec
 	// parents in the order they were declared, children in the order they were built: a record goes to the
 	// children depth first in that order (Kafka Streams 4.3.1, ProcessorContextImpl.forward).
 	parents, children []*node
@@ -50,6 +52,9 @@ type runtime interface {
 	// onFlush registers what each commit calls, in this order: it empties the store's dirty entries into the
 	// changelog and downstream (spec 4.5: per entry, changelog first).
 	onFlush(node string, fn func(*Context) error)
+	// onStart registers what is called, in this order, once the stores are complete and before the first record.
+	onStart(node string, fn func(*Context) error)
+	punctuations() *punctuations
 	// registerStreamTime makes a window aggregate's stream time part of the task's committed state; -1 is none.
 	registerStreamTime(key string, restore func(int64), current func() int64)
 	observer(node string) *Observer
@@ -87,14 +92,14 @@ type boundSource interface {
 type binding struct {
 	rt   runtime
 	memo map[*node]any
-	// flushes by node: bind walks depth first, but stores are flushed in build order.
-	flushes map[*node]func(*Context) error
-	errs    []error
+	// flushes and starts by node: bind walks depth first, but they are called in build order.
+	flushes, starts map[*node]func(*Context) error
+	errs            []error
 }
 
 // newBinding binds every node of sub and registers its stores' flushes in build order.
 func newBinding(rt runtime, sub *subtopology) (*binding, error) {
-	b := &binding{rt: rt, memo: map[*node]any{}, flushes: map[*node]func(*Context) error{}}
+	b := &binding{rt: rt, memo: map[*node]any{}, flushes: map[*node]func(*Context) error{}, starts: map[*node]func(*Context) error{}}
 	for _, n := range sub.nodes {
 		if n.kind != sourceNode {
 			b.bound(n)
@@ -102,7 +107,10 @@ func newBinding(rt runtime, sub *subtopology) (*binding, error) {
 	}
 	for _, n := range sub.nodes {
 		if fn, ok := b.flushes[n]; ok {
-			rt.onFlush(n.name, guarded(n, fn))
+			rt.onFlush(n.name, flushing(n, fn))
+		}
+		if fn, ok := b.starts[n]; ok {
+			rt.onStart(n.name, starting(rt, n, fn))
 		}
 	}
 	for _, s := range sub.sources { // a source's observer may still be of the wrong type
@@ -166,21 +174,26 @@ type Context struct {
 	timestamp int64
 	node      *node
 	err       error
+	// doing is what goes on while no record is at work.
+	doing string
+	// old is the value that the table entry at work had before; nil if it had none, or none is asked for.
+	old []byte
 }
 
 // TaskID is <sub-topology>_<partition>.
 func (c *Context) TaskID() string { return c.taskID }
 
-// Topic is the topic the record at work was read from; empty while a commit flushes stores.
+// Topic is the topic the record at work was read from; empty while a commit flushes stores or a processor punctuates.
 func (c *Context) Topic() string { return c.topic }
 
-// Partition is the partition of the record at work, -1 while a commit flushes stores.
+// Partition is the partition of the record at work, -1 if Topic is empty.
 func (c *Context) Partition() int32 { return c.partition }
 
-// Offset is the offset of the record at work, -1 while a commit flushes stores.
+// Offset is the offset of the record at work, -1 if Topic is empty.
 func (c *Context) Offset() int64 { return c.offset }
 
-// Timestamp is the extracted timestamp of the record at work, in milliseconds since 1970.
+// Timestamp is the extracted timestamp of the record at work, or the one it was forwarded with, or the time of a
+// punctuation, in milliseconds since 1970.
 func (c *Context) Timestamp() int64 { return c.timestamp }
 
 // fail keeps the first error; processors stop when there is one.
@@ -195,6 +208,9 @@ func (c *Context) problem(err error) *ProcessingError {
 	e := &ProcessingError{TaskID: c.taskID, Topic: c.topic, Partition: c.partition, Offset: c.offset, Err: err}
 	if c.node != nil {
 		e.Node = c.node.name
+	}
+	if e.Topic == "" {
+		e.During = c.doing
 	}
 	return e
 }
@@ -211,18 +227,26 @@ func (c *Context) recovered() {
 	}
 }
 
-// guarded is a flush as the runtime calls it: no record is at work, and a panic downstream names its node.
-func guarded(n *node, fn func(*Context) error) func(*Context) error {
-	return func(ctx *Context) error {
-		ctx.topic, ctx.partition, ctx.offset, ctx.node = "", -1, -1, n
-		func() {
-			defer ctx.recovered()
-			if err := fn(ctx); err != nil {
-				ctx.fail(ctx.problem(err))
-			}
-		}()
-		return ctx.err
-	}
+// outsideRecord runs a node's fn while no record is at work. A panic, also one further down, names its node.
+func (c *Context) outsideRecord(doing string, timestamp int64, n *node, fn func(*Context) error) error {
+	c.topic, c.partition, c.offset, c.timestamp, c.node, c.doing = "", -1, -1, timestamp, n, doing
+	func() {
+		defer c.recovered()
+		if err := fn(c); err != nil {
+			c.fail(c.problem(err))
+		}
+	}()
+	return c.err
+}
+
+// flushing is a flush as the runtime calls it; each entry brings its own timestamp.
+func flushing(n *node, fn func(*Context) error) func(*Context) error {
+	return func(ctx *Context) error { return ctx.outsideRecord("flushing stores", noTime, n, fn) }
+}
+
+// starting is a start as the runtime calls it (Kafka Streams 4.3.1, StreamTask.initializeTopology).
+func starting(rt runtime, n *node, fn func(*Context) error) func(*Context) error {
+	return func(ctx *Context) error { return ctx.outsideRecord("starting", rt.punctuations().clock(), n, fn) }
 }
 
 // ProcessingError is a failure while a record went through the topology: a user function that panicked, a value
@@ -230,8 +254,9 @@ func guarded(n *node, fn func(*Context) error) func(*Context) error {
 type ProcessingError struct {
 	Node      string
 	TaskID    string
-	Topic     string // empty if a commit was flushing stores
+	Topic     string // empty if no record was at work
 	Partition int32
+	During    string // what went on then: "flushing stores", "punctuating" or "starting"
 	Offset    int64
 	Panic     any    // what the user function panicked with, if it did
 	Stack     []byte // of the panic
@@ -239,7 +264,7 @@ type ProcessingError struct {
 }
 
 func (e *ProcessingError) Error() string {
-	at := "while flushing stores"
+	at := "while " + e.During
 	if e.Topic != "" {
 		at = fmt.Sprintf("topic %s, partition %d, offset %d", e.Topic, e.Partition, e.Offset)
 	}
@@ -251,15 +276,17 @@ func (e *ProcessingError) Error() string {
 
 func (e *ProcessingError) Unwrap() error { return e.Err }
 
-// Reason is why a record could not become a source's head.
+// Reason is why a record cannot be processed.
 type Reason int
 
-// The reasons of a RecordError.
+// The reasons of a RecordError. All but KeyTooLarge are known before the record is processed.
 const (
 	BadKey Reason = iota + 1
 	BadValue
 	BadTimestamp      // the extractor failed
 	NegativeTimestamp // the extracted timestamp, or the record's own, is below zero
+	TimestampTooLarge // it is so far ahead that the end of a window after it could not be computed
+	KeyTooLarge       // no store can hold the key
 )
 
 func (r Reason) String() string {
@@ -272,11 +299,16 @@ func (r Reason) String() string {
 		return "timestamp cannot be extracted"
 	case NegativeTimestamp:
 		return "negative timestamp"
+	case TimestampTooLarge:
+		return "timestamp too large"
+	case KeyTooLarge:
+		return "key too large for a store"
 	}
 	return fmt.Sprintf("Reason(%d)", int(r))
 }
 
-// RecordError is an input record that its source cannot take. What becomes of it is the runtime's policy.
+// RecordError is an input record that its source cannot take, or whose key is too large for a store. What becomes of it is the runtime's
+// policy, see ErrorHandler.
 type RecordError struct {
 	Node      string
 	Topic     string

@@ -24,6 +24,9 @@ type bench struct {
 	ctx       *Context
 	sources   map[string]boundSource // by raw topic
 	flushes   []func(*Context) error
+	starts    []func(*Context) error
+	now       int64 // wall clock
+	scheduled punctuations
 	times     map[string]func() int64
 	restores  map[string]func(int64)
 	observers map[string]*Observer
@@ -36,6 +39,24 @@ type bench struct {
 }
 
 func newBench(t testing.TB, topology *Topology, sub int, observers ...*Observer) *bench {
+	t.Helper()
+	return newBenchAt(t, topology, sub, 0, observers...)
+}
+
+// newBenchAt starts the processors at a wall clock of now.
+func newBenchAt(t testing.TB, topology *Topology, sub int, now int64, observers ...*Observer) *bench {
+	t.Helper()
+	b := bindBench(t, topology, sub, observers...)
+	b.now = now
+	for _, start := range b.starts {
+		if err := start(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func bindBench(t testing.TB, topology *Topology, sub int, observers ...*Observer) *bench {
 	t.Helper()
 	byNode, err := topology.observersByNode(observers)
 	if err != nil {
@@ -58,6 +79,7 @@ func newBench(t testing.TB, topology *Topology, sub int, observers ...*Observer)
 		t: t, db: db, ctx: &Context{taskID: strconv.Itoa(sub) + "_0"}, observers: byNode, offsets: map[string]int64{},
 		sources: map[string]boundSource{}, times: map[string]func() int64{}, restores: map[string]func(int64){},
 	}
+	b.scheduled = newPunctuations(func() int64 { return b.now })
 	bound, err := newBinding(b, topology.subs[sub])
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +95,8 @@ func (b *bench) window(name string) *store.Window     { return b.db.Window(name)
 func (b *bench) observer(node string) *Observer       { return b.observers[node] }
 
 func (b *bench) onFlush(_ string, fn func(*Context) error) { b.flushes = append(b.flushes, fn) }
+func (b *bench) onStart(_ string, fn func(*Context) error) { b.starts = append(b.starts, fn) }
+func (b *bench) punctuations() *punctuations               { return &b.scheduled }
 func (b *bench) skipped(_ *Context, s Skipped)             { b.warned = append(b.warned, s.String()) }
 func (b *bench) outOfOrder(_ *Context, u OutOfOrder)       { b.warned = append(b.warned, u.String()) }
 
@@ -136,10 +160,24 @@ func (b *bench) feed(topic, key, value string, ts int64, headers ...Header) erro
 	if value == null {
 		in.value = nil
 	}
-	if _, err := b.sources[topic].load(&in, -1); err != nil {
+	at, err := b.sources[topic].load(&in, -1)
+	if err != nil {
 		return err
 	}
-	return b.sources[topic].process(b.ctx)
+	if err := b.sources[topic].process(b.ctx); err != nil {
+		return err
+	}
+	_, err = b.scheduled.advance(b.ctx, at)
+	return err
+}
+
+// tick moves the wall clock.
+func (b *bench) tick(to int64) {
+	b.t.Helper()
+	b.now = to
+	if _, err := b.scheduled.tick(b.ctx); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 func (b *bench) put(topic, key, value string, ts int64, headers ...Header) {
@@ -577,7 +615,7 @@ func TestPanicNamesTheNode(t *testing.T) {
 	if want := "node explodes panicked: task 0_0, topic in, partition 0, offset 0: boom"; err.Error() != want {
 		t.Errorf("%q, want %q", err, want)
 	}
-	if again := b.feed("in", "k", "v", 2); again != err {
+	if again := b.feed("in", "k", "v", 2); !errors.Is(again, err) {
 		t.Errorf("the error did not stick: %v", again)
 	}
 	b.wants() // the node after it in build order got nothing

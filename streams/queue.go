@@ -28,6 +28,9 @@ type queue struct {
 	end      int64 // where the partition ended at the last answer: high watermark, or last stable offset under read_committed
 	fetched  bool  // an answer has come since the assignment
 
+	partitions int32     // how many the topic has, if a join depends on how its records are spread over them; else 0
+	misplaced  Misplaced // what was found of that
+
 	committed     int64 // the committed offset, or the start position
 	epoch         int32 // leader epoch of the last processed record, -1 if unknown
 	partitionTime int64 // largest extracted timestamp of processed records

@@ -26,6 +26,18 @@ type Skipped struct {
 	WindowStart, WindowEnd int64
 	// Expiration is StreamTime less the grace period: windows that end there or before are closed.
 	Expiration, StreamTime int64
+	// Mover is the record that moved the stream time there. It is zero if that was before the task's last start.
+	Mover Mover
+}
+
+// Mover is the record with the largest timestamp that a windowed aggregation has seen in its task. A single one from far in the future
+// closes every window of the time before.
+type Mover struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	Timestamp int64 // milliseconds since 1970
+	Before    int64 // the stream time that it found, -1 if none
 }
 
 // String is the warning that Kafka Streams 4.3.1 logs, word for word.

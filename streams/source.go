@@ -27,6 +27,10 @@ func sourceOf[K, V any](
 	return n
 }
 
+// maxTimestamp leaves room for any window size and grace period after it: beyond it, the sums overflow, and a loop over the windows of such a
+// record would have no end. Brokers refuse timestamps that far ahead as a rule (message.timestamp.after.max.ms), but an extractor may have any.
+const maxTimestamp = 1 << 62
+
 // boundStream is a source in one task, with the decoded head of its partition.
 type boundStream[K, V any] struct {
 	node    *node
@@ -78,6 +82,10 @@ func (s *boundStream[K, V]) load(in *input, partitionTime int64) (ts int64, err 
 	if s.head.Timestamp < 0 {
 		reason = NegativeTimestamp
 		return 0, refuse(fmt.Errorf("timestamp %d", s.head.Timestamp))
+	}
+	if s.head.Timestamp > maxTimestamp {
+		reason = TimestampTooLarge
+		return 0, refuse(fmt.Errorf("timestamp %d, at most %d", s.head.Timestamp, maxTimestamp))
 	}
 	return s.head.Timestamp, nil
 }

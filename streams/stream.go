@@ -17,13 +17,19 @@ type Stream[K, V any] struct {
 	keys    Serde[K]
 	values  Serde[V]
 	sources []*node
-	rekeyed bool    // an aggregation or join below needs a repartition topic
-	repart  *vertex // made by an earlier join of this stream
+	rekeyed bool // an aggregation or join below needs a repartition topic
+	joined  *joinRepartition
 }
+
+// joinRepartition is the repartition that the latest join of a stream made; the copies that WithSerdes makes share it.
+type joinRepartition struct{ v *vertex }
 
 // WithSerdes is the same stream with known serdes, which an automatic repartition or a store needs. It adds no
 // node.
 func (s *Stream[K, V]) WithSerdes(keys Serde[K], values Serde[V]) *Stream[K, V] {
+	if s.joined == nil {
+		s.joined = &joinRepartition{}
+	}
 	known := *s
 	known.keys, known.values = keys, values
 	return &known

@@ -20,9 +20,13 @@ type Table[K, V any] struct {
 	// materialize asks for the store below, and view looks a key up in it; nil where a join cannot.
 	materialize func() *storeSpec
 	view        func(*binding, *node) lookup[K, V]
+	// previous is the value of the key at work before the change at work, where remember has told the store below to hand
+	// it over. It says whether the store could.
+	previous lookup[K, V]
+	remember func() bool
 }
 
-// lookup is a table's current value of a key. A failure is ctx's.
+// lookup is a table's value of a key. A failure is ctx's.
 type lookup[K, V any] func(ctx *Context, key K) (V, bool)
 
 // viewOf looks up in a store itself.
@@ -67,9 +71,32 @@ func (t *Table[K, V]) ToStream(opts ...NodeOption) *Stream[K, V] {
 	return &Stream[K, V]{b: t.b, v: v, keys: t.keys, values: t.values, sources: t.sources}
 }
 
+// previousOf decodes what the flush of a store hands over.
+func previousOf[K, V any](spec *storeSpec, values Serde[V]) lookup[K, V] {
+	return func(ctx *Context, _ K) (v V, ok bool) {
+		if ctx.old == nil {
+			return v, false
+		}
+		v, err := values.Decode(ctx.old)
+		if err != nil {
+			ctx.fail(ctx.problem(fmt.Errorf("decode the value in store %s: %w", spec.Name, err)))
+			return v, false
+		}
+		return v, true
+	}
+}
+
+// remember makes the flush of a store hand over old values, if the store is kept by now: a later call of Join that asks for
+// it changes no Filter before it (Kafka Streams 4.3.1, KTableImpl.enableSendingOldValues).
+func (s *storeSpec) remember() bool {
+	if s.materialized {
+		s.OldValues = true
+	}
+	return s.OldValues
+}
+
 // Filter is the table of the entries for which keep is true. A change to one that does not pass is forwarded as a
-// deletion, since the entry before it may have passed. (Java remembers whether it did if the table has a store, and
-// then leaves out the deletion of a key that never passed.)
+// deletion if the entry before it passed, or if that is not known because the table has no store.
 func (t *Table[K, V]) Filter(keep func(K, V) bool, opts ...NodeOption) *Table[K, V] {
 	return t.filtered(keep, true, opts)
 }
@@ -80,50 +107,63 @@ func (t *Table[K, V]) FilterNot(drop func(K, V) bool, opts ...NodeOption) *Table
 }
 
 func (t *Table[K, V]) filtered(pred func(K, V) bool, want bool, opts []NodeOption) *Table[K, V] {
-	v := attach(t.b, t.b.nodeName(named(opts), "KTABLE-FILTER-"), func(n *node, out process[K, V]) process[K, V] {
+	remembers := t.remember()
+	through := func(get lookup[K, V]) lookup[K, V] {
+		return func(ctx *Context, key K) (V, bool) {
+			got, ok := get(ctx, key)
+			if ok && pred(key, got) == want {
+				return got, true
+			}
+			var null V
+			return null, false
+		}
+	}
+	f := *t
+	f.previous = through(t.previous)
+	f.remember = func() bool {
+		remembers = remembers || t.remember()
+		return remembers
+	}
+	if t.view != nil {
+		f.view = func(b *binding, n *node) lookup[K, V] { return through(t.view(b, n)) }
+	}
+	f.v = attach(t.b, t.b.nodeName(named(opts), "KTABLE-FILTER-"), func(n *node, out process[K, V]) process[K, V] {
 		return func(ctx *Context, r Record[K, V]) {
 			ctx.node = n
-			if !r.NullValue && pred(r.Key, r.Value) != want {
+			if r.NullValue || pred(r.Key, r.Value) != want {
+				if remembers {
+					if _, passed := f.previous(ctx, r.Key); !passed {
+						return
+					}
+				}
 				var null V
 				r.Value, r.NullValue = null, true
 			}
 			out(ctx, r)
 		}
 	}, t.v)
-	f := *t
-	f.v = v
-	if t.view != nil {
-		f.view = func(b *binding, n *node) lookup[K, V] {
-			get := t.view(b, n)
-			return func(ctx *Context, key K) (V, bool) {
-				got, ok := get(ctx, key)
-				if ok && pred(key, got) == want {
-					return got, true
-				}
-				var null V
-				return null, false
-			}
-		}
-	}
 	return &f
 }
 
 // MapTableValues is the table with every value turned into another. Deletions stay deletions.
 func MapTableValues[K, V, V2 any](t *Table[K, V], fn func(V) V2, opts ...NodeOption) *Table[K, V2] {
 	v := attach(t.b, t.b.nodeName(named(opts), "KTABLE-MAPVALUES-"), mapValues[K](fn), t.v)
-	m := &Table[K, V2]{b: t.b, v: v, keys: t.keys, sources: t.sources, materialize: t.materialize}
-	if t.view != nil {
-		m.view = func(b *binding, n *node) lookup[K, V2] {
-			get := t.view(b, n)
-			return func(ctx *Context, key K) (V2, bool) {
-				got, ok := get(ctx, key)
-				if !ok {
-					var null V2
-					return null, false
-				}
-				return fn(got), true
+	through := func(get lookup[K, V]) lookup[K, V2] {
+		return func(ctx *Context, key K) (V2, bool) {
+			got, ok := get(ctx, key)
+			if !ok {
+				var null V2
+				return null, false
 			}
+			return fn(got), true
 		}
+	}
+	m := &Table[K, V2]{
+		b: t.b, v: v, keys: t.keys, sources: t.sources,
+		materialize: t.materialize, previous: through(t.previous), remember: t.remember,
+	}
+	if t.view != nil {
+		m.view = func(b *binding, n *node) lookup[K, V2] { return through(t.view(b, n)) }
 	}
 	return m
 }
@@ -204,15 +244,10 @@ func flushEntry[K, V any](
 	log := b.rt.changelog(n.store.Name)
 	out := children[K, V](b, n)
 	return func(ctx *Context, c store.Change) error {
-		// An empty key or value is not null, whatever slice it comes in.
-		key, value := notNull(c.Key), []byte(nil)
-		if !c.Deleted {
-			value = notNull(c.Value)
-		}
-		if err := log(key, value, c.Timestamp); err != nil {
+		if err := log(c.Key, c.Value, c.Timestamp); err != nil {
 			return fmt.Errorf("changelog of store %s: %w", n.store.Name, err)
 		}
-		ctx.node, ctx.timestamp = n, c.Timestamp
+		ctx.node, ctx.timestamp, ctx.old = n, c.Timestamp, c.Old
 		r := Record[K, V]{Timestamp: c.Timestamp, Headers: c.Headers, NullValue: c.Deleted}
 		var err error
 		if r.Key, err = decodeKey(c.Key); err != nil {
@@ -226,11 +261,4 @@ func flushEntry[K, V any](
 		out(ctx, r)
 		return ctx.err
 	}
-}
-
-func notNull(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }

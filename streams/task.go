@@ -28,11 +28,14 @@ type task struct {
 
 	queues     []*queue // in (topic, partition) order
 	changelogs []*changelog
-	flushers   []flusher     // in build order of the processors
+	flushers   []flusher // in build order of the processors
+	starters   []func(*Context) error
+	scheduled  punctuations
 	clocks     []streamClock // stream times that survive a restart
 	ctx        *Context
 
 	processed    int64 // input records since the last commit
+	punctuated   bool  // something was punctuated since the last commit: it needs one even if no offset moved
 	unknownSince int64 // wall clock in ms since when an input partition is in state unknown; 0 if none is
 	excused      bool  // the others of the sub-topology do not wait for it any more
 	hadOffsets   bool  // the group had a committed offset for at least one of its partitions
@@ -61,6 +64,7 @@ type streamClock struct {
 // newTask opens the task's stores and binds its graph. Queues get their positions, and stores their content, afterwards.
 func newTask(th *thread, id TaskID) (*task, error) {
 	t := &task{id: id, thread: th, sub: th.app.topology.subs[id.Subtopology], ctx: &Context{taskID: id.String()}}
+	t.scheduled = newPunctuations(wallClock)
 	specs := make([]store.Spec, len(t.sub.stores))
 	for i, s := range t.sub.stores {
 		specs[i] = s.Spec
@@ -86,7 +90,7 @@ func newTask(th *thread, id TaskID) (*task, error) {
 			if int(id.Partition) < len(th.topics[topic].Partitions) {
 				t.queues = append(t.queues, &queue{
 					tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}, task: t, source: s.bind(b),
-					partitionTime: noTime, epoch: -1, committed: noOffset,
+					partitionTime: noTime, epoch: -1, committed: noOffset, partitions: t.copartitioned(topic),
 				})
 			}
 		}
@@ -133,10 +137,11 @@ func (t *task) registerStreamTime(storeName string, restore func(int64), current
 }
 
 func (t *task) skipped(_ *Context, s Skipped) {
-	t.thread.log.Warn(s.String())
 	t.thread.app.listen(func(l *Listener) {
 		if l.Skipped != nil {
 			l.Skipped(s)
+		} else {
+			t.thread.log.Warn(s.String())
 		}
 	})
 }

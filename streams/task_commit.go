@@ -17,10 +17,11 @@ func (t *task) flush() error {
 	return nil
 }
 
-// offsets adds the offsets that the group should know and does not.
+// offsets adds the offsets that the group should know and does not. A task that has only punctuated yet commits where it starts: without
+// any offset of the group, its state would look like one whose offsets were lost (refuseUncounted).
 func (t *task) offsets(into map[kafka.TopicPartition]kafka.Offset) {
 	for _, q := range t.queues {
-		if next := q.next(); next > q.committed {
+		if next := q.next(); next > q.committed || t.punctuated && !t.hadOffsets {
 			into[q.tp] = kafka.Offset{Offset: next, LeaderEpoch: q.epoch, Metadata: encodeOffsetMetadata(q.partitionTime)}
 		}
 	}
@@ -46,6 +47,6 @@ func (t *task) settle(offsets map[kafka.TopicPartition]kafka.Offset, acked func(
 			q.committed = o.Offset
 		}
 	}
-	t.processed, t.hadOffsets = 0, true
+	t.processed, t.punctuated, t.hadOffsets = 0, false, true
 	return nil
 }

@@ -45,14 +45,20 @@ func (t *task) head(now int64) *queue {
 // process runs the head of q through the graph.
 func (t *task) process(q *queue) error {
 	if q.headErr != nil {
-		return t.bury(t.thread.work, q)
+		return t.bury(t.thread.work, q, q.headErr)
 	}
 	r := &q.batches[0][0]
+	if q.partitions > 0 && r.Key != nil {
+		t.checkPartition(q, r)
+	}
 	t.ctx.topic, t.ctx.partition, t.ctx.offset, t.ctx.timestamp = q.tp.Topic, q.tp.Partition, r.Offset, q.headTime
 	if err := q.source.process(t.ctx); err != nil {
-		return err
+		return t.bury(t.thread.work, q, badKey(err))
 	}
+	timestamp := q.headTime
 	q.pop()
 	t.processed++
-	return nil
+	called, err := t.scheduled.advance(t.ctx, timestamp)
+	t.punctuated = t.punctuated || called
+	return err
 }

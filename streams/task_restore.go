@@ -201,7 +201,9 @@ func (th *thread) restoreStep() error {
 	}
 	for _, t := range th.tasks {
 		if t.state == taskRestoring && !th.restoring(t) {
-			th.startTask(t)
+			if err := th.startTask(t); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -216,8 +218,8 @@ func (th *thread) restoring(t *task) bool {
 	return false
 }
 
-// startTask lets a restored task process: stream times continue, and its partitions are fetched.
-func (th *thread) startTask(t *task) {
+// startTask lets a restored task process: stream times continue, processors start, and its partitions are fetched.
+func (th *thread) startTask(t *task) error {
 	for _, clock := range t.clocks {
 		if !th.app.cfg.WindowStreamTimeRestore {
 			break
@@ -233,9 +235,13 @@ func (th *thread) startTask(t *task) {
 		}
 		clock.restore(at)
 	}
+	if err := t.start(); err != nil {
+		return err
+	}
 	t.state = taskRunning
 	for _, q := range t.queues {
 		th.queues[q.tp] = q
 		th.fetcher.Set(q.tp, q.position)
 	}
+	return nil
 }

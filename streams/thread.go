@@ -187,6 +187,7 @@ func (th *thread) recover(ctx context.Context) error {
 func (th *thread) newProducer(ctx context.Context) (err error) {
 	revoked := new(atomic.Bool)
 	th.revoke = revoked
+	th.dead.takeRefused() // those of an earlier producer come again with their input
 	th.producer, err = th.app.client.NewProducer(ctx, kafka.ProducerConfig{
 		Linger:  produceLinger,
 		Refused: th.dead.addRefused,
@@ -287,6 +288,9 @@ func (th *thread) round(ctx context.Context) (int, error) {
 		if err != nil {
 			return done, th.failed(ctx, err)
 		}
+	}
+	if err := th.punctuate(); err != nil {
+		return done, th.failed(ctx, err)
 	}
 	switch {
 	case done > 0 || !th.drained():

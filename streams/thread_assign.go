@@ -261,6 +261,7 @@ func (th *thread) detach(t *task) {
 	for _, q := range t.queues {
 		delete(th.queues, q.tp)
 		delete(th.purgeable, q.tp)
+		t.reportMisplaced(q)
 	}
 	th.fetcher.Remove(t.partitions()...)
 	for tp, r := range th.restores {

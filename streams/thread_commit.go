@@ -35,13 +35,15 @@ func (th *thread) commit(ctx context.Context, reason CommitReason) error {
 			return err
 		}
 	}
+	punctuated := false
 	for _, t := range th.tasks {
 		if t.state == taskRunning {
 			t.offsets(offsets)
+			punctuated = punctuated || t.punctuated
 		}
 	}
 	th.lastCommit, th.processed = start, 0
-	if len(offsets) == 0 {
+	if len(offsets) == 0 && !punctuated {
 		return nil
 	}
 	if err := th.guarantee.finish(ctx, th, offsets); err != nil {
@@ -74,11 +76,35 @@ type atLeastOnce struct{}
 
 func (atLeastOnce) finish(ctx context.Context, th *thread, offsets map[kafka.TopicPartition]kafka.Offset) error {
 	if err := th.flushOutput(ctx); err != nil {
+		var refused *OutputRefusedError
+		if errors.As(err, &refused) && len(refused.held) > 0 {
+			return errors.Join(err, th.commitBefore(ctx, refused.held, offsets))
+		}
 		return err
 	}
+	return th.commitOffsets(ctx, offsets)
+}
+
+// commitBefore commits what precedes the input records whose output was refused, so that the next start meets those records and not all
+// that came since the last commit. Everything else that was sent is acknowledged.
+func (th *thread) commitBefore(ctx context.Context, held []kafka.Origin, offsets map[kafka.TopicPartition]kafka.Offset) error {
+	before := maps.Clone(offsets)
+	for _, h := range held {
+		if o, ok := before[h.TopicPartition]; ok {
+			o.Offset = min(o.Offset, h.Offset)
+			before[h.TopicPartition] = o
+		}
+	}
+	return th.commitOffsets(ctx, before)
+}
+
+func (th *thread) commitOffsets(ctx context.Context, offsets map[kafka.TopicPartition]kafka.Offset) error {
 	// The flush may have waited for long.
 	if err := th.checkOwnership(); err != nil {
 		return err
+	}
+	if len(offsets) == 0 { // the results of punctuations alone
+		return nil
 	}
 	err := th.app.client.CommitOffsets(ctx, th.member.Meta(), offsets)
 	switch {
@@ -114,13 +140,16 @@ func (th *thread) commitDue(now time.Time) (CommitReason, bool) {
 	return "", false
 }
 
-// nextDue is when commitDue may next say yes without new input.
+// nextDue is when commitDue may next say yes, or a punctuation be due, without new input.
 func (th *thread) nextDue() time.Time {
 	due := th.lastCommit.Add(th.app.cfg.CommitInterval)
 	if idle := th.app.cfg.CommitIdle; idle >= 0 && th.processed > 0 && !th.drainedSince.IsZero() {
 		if at := th.drainedSince.Add(idle); at.Before(due) {
 			due = at
 		}
+	}
+	if at, ok := th.nextPunctuation(); ok && at.Before(due) {
+		due = at
 	}
 	return due
 }

@@ -34,7 +34,7 @@ type subtopology struct {
 // retention.
 type storeSpec struct {
 	store.Spec
-	owner        *node // the table's node, which fills it
+	owner        *node // the table's node, which fills it; nil for a processor's store
 	users        []string
 	materialized bool // named, or asked for by a join
 }
@@ -70,6 +70,10 @@ func newTopology(b *Builder) (*Topology, error) {
 		seen[n.name] = true
 		for _, p := range n.parents {
 			p.children = append(p.children, n)
+		}
+		n.uses = inHashOrder(n.uses)
+		for _, s := range n.uses {
+			s.users = append(s.users, n.name)
 		}
 		if n.store == nil {
 			continue
@@ -178,11 +182,11 @@ func (t *Topology) group() {
 		for _, p := range n.parents {
 			unite(n, p)
 		}
-		if n.store != nil {
-			if first := user[n.store]; first != nil {
+		for _, s := range n.stores() {
+			if first := user[s]; first != nil {
 				unite(first, n)
 			} else {
-				user[n.store] = n
+				user[s] = n
 			}
 		}
 	}
@@ -201,10 +205,33 @@ func (t *Topology) group() {
 		if n.kind == sinkNode && !slices.Contains(sub.sinks, n.topic) {
 			sub.sinks = append(sub.sinks, n.topic)
 		}
-		if n.store != nil && !slices.Contains(sub.stores, n.store) {
-			sub.stores = append(sub.stores, n.store)
+		for _, s := range n.stores() {
+			if !slices.Contains(sub.stores, s) {
+				sub.stores = append(sub.stores, s)
+			}
 		}
 	}
+}
+
+// inHashOrder is the order in which Java keeps the stores of a node: a HashSet of their names.
+func inHashOrder(specs []*storeSpec) []*storeSpec {
+	names := newHashOrder()
+	byName := make(map[string]*storeSpec, len(specs))
+	for _, s := range specs {
+		names.add(s.Name)
+		byName[s.Name] = s
+	}
+	var ordered []*storeSpec
+	names.each(func(name string) { ordered = append(ordered, byName[name]) })
+	return ordered
+}
+
+// stores are the stores that a node reads or writes.
+func (n *node) stores() []*storeSpec {
+	if n.store != nil {
+		return []*storeSpec{n.store}
+	}
+	return n.uses
 }
 
 func topicsOf(sources []*node) []string {

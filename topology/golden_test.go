@@ -80,13 +80,19 @@ type lab struct {
 	ctx    context.Context
 	client *kafka.Client
 	config streams.Config
+	prefix string // before the names of user topics
 }
 
 func newLab(t testing.TB) *lab {
 	t.Helper()
+	return newLabOn(t, brokertest.Bootstrap(brokertest.Embedded(t)), "", topology.ApplicationID)
+}
+
+// newLabOn is the same on a broker that there is, with names of its own.
+func newLabOn(t testing.TB, bootstrap, prefix, application string) *lab {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
 	t.Cleanup(cancel)
-	bootstrap := brokertest.Bootstrap(brokertest.Embedded(t))
 	client, err := kafka.New(ctx, kafka.Config{Seeds: strings.Split(bootstrap, ",")})
 	if err != nil {
 		t.Fatal(err)
@@ -95,41 +101,31 @@ func newLab(t testing.TB) *lab {
 	var specs []kafka.TopicSpec
 	for _, name := range []string{topology.OrdersPlaced, topology.OrdersStatus, topology.HighValueOrders, topology.OrdersPerStore,
 		topology.OrdersPerStoreMinute, topology.OrdersWithStatus} {
-		specs = append(specs, kafka.TopicSpec{Name: name, Partitions: topology.Partitions, Replication: -1})
+		specs = append(specs, kafka.TopicSpec{Name: prefix + name, Partitions: topology.Partitions, Replication: -1, Configs: []kafka.ConfigEntry{
+			{Name: "retention.ms", Value: "-1"}, // event times lie far back
+		}})
 	}
 	if _, err := client.CreateTopics(ctx, specs); err != nil {
 		t.Fatal(err)
 	}
 	cfg := streams.DefaultConfig()
-	cfg.ApplicationID, cfg.Bootstrap, cfg.StateDir = topology.ApplicationID, []string{bootstrap}, t.TempDir()
+	cfg.ApplicationID, cfg.Bootstrap, cfg.StateDir = application, strings.Split(bootstrap, ","), t.TempDir()
 	cfg.CommitInterval = time.Second
 	cfg.SessionTimeout, cfg.HeartbeatInterval = 6*time.Second, 500*time.Millisecond
 	cfg.RepartitionPurgeInterval = time.Hour
-	return &lab{t: t, ctx: ctx, client: client, config: cfg}
+	return &lab{t: t, ctx: ctx, client: client, config: cfg, prefix: prefix}
 }
 
 // start runs an instance; the returned function stops it cleanly.
 func (l *lab) start(hooks topology.Hooks, listener streams.Listener) (stop func()) {
 	l.t.Helper()
-	top, err := topology.Build("")
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	cfg := l.config
-	cfg.Observers, cfg.Listener = topology.Observers(hooks), listener
 	running := make(chan struct{}, 10)
-	cfg.Listener.StateChanged = func(s streams.StateChange) {
+	listener.StateChanged = func(s streams.StateChange) {
 		if s.To == streams.StateRunning {
 			running <- struct{}{}
 		}
 	}
-	app, err := streams.NewApp(top, cfg)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(l.ctx)
-	done := make(chan error, 1)
-	go func() { done <- app.Run(ctx) }()
+	cancel, done := l.run(hooks, listener)
 	select {
 	case <-running:
 	case err := <-done:
@@ -152,6 +148,25 @@ func (l *lab) start(hooks topology.Hooks, listener streams.Listener) (stop func(
 	return stop
 }
 
+// run runs an instance until it is cancelled; done gives its error.
+func (l *lab) run(hooks topology.Hooks, listener streams.Listener) (cancel func(), done <-chan error) {
+	l.t.Helper()
+	top, err := topology.BuildOn(l.prefix)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	cfg := l.config
+	cfg.Observers, cfg.Listener = topology.Observers(hooks), listener
+	app, err := streams.NewApp(top, cfg)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(l.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- app.Run(ctx) }()
+	return cancel, ended
+}
+
 func (l *lab) send(topic string, rows ...row) {
 	l.t.Helper()
 	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{})
@@ -171,6 +186,21 @@ func (l *lab) send(topic string, rows ...row) {
 // read reads a topic to its end, by partition.
 func (l *lab) read(topic string) []row {
 	l.t.Helper()
+	var rows []row
+	for _, r := range l.records(topic) {
+		rows = append(rows, row{r.partition, r.Timestamp, string(r.Key), string(r.Value)})
+	}
+	return rows
+}
+
+// record is a record with its partition.
+type record struct {
+	kafka.Record
+	partition int32
+}
+
+func (l *lab) records(topic string) []record {
+	l.t.Helper()
 	topics, err := l.client.Topics(l.ctx, topic)
 	if err != nil || topics[topic] == nil {
 		l.t.Fatalf("topic %s: %v", topic, err)
@@ -182,7 +212,7 @@ func (l *lab) read(topic string) []row {
 		open[int32(p)] = true
 		f.Set(kafka.TopicPartition{Topic: topic, Partition: int32(p)}, 0)
 	}
-	var rows []row
+	var records []record
 	for len(open) > 0 {
 		select {
 		case <-f.Ready():
@@ -194,23 +224,24 @@ func (l *lab) read(topic string) []row {
 				l.t.Fatal(a.Err)
 			}
 			for _, r := range a.Records {
-				rows = append(rows, row{a.Partition, r.Timestamp, string(r.Key), string(r.Value)})
+				records = append(records, record{r, a.Partition})
 			}
 			if a.Next >= a.HighWatermark {
 				delete(open, a.Partition)
 			}
 		}
 	}
-	return rows
+	return records
 }
 
 // awaitLag waits until the group has committed all of the input and of the repartition topic.
 func (l *lab) awaitLag() map[kafka.TopicPartition]kafka.Offset {
 	l.t.Helper()
-	repartition := topology.ApplicationID + "-" + topology.Repartition
+	repartition := l.config.ApplicationID + "-" + topology.Repartition
 	var tps []kafka.TopicPartition
 	for p := range int32(topology.Partitions) {
-		tps = append(tps, kafka.TopicPartition{Topic: topology.OrdersPlaced, Partition: p}, kafka.TopicPartition{Topic: topology.OrdersStatus, Partition: p})
+		tps = append(tps, kafka.TopicPartition{Topic: l.prefix + topology.OrdersPlaced, Partition: p},
+			kafka.TopicPartition{Topic: l.prefix + topology.OrdersStatus, Partition: p})
 	}
 	for p := range int32(topology.RepartitionPartitions) {
 		tps = append(tps, kafka.TopicPartition{Topic: repartition, Partition: p})
@@ -222,7 +253,7 @@ func (l *lab) awaitLag() map[kafka.TopicPartition]kafka.Offset {
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		committed, err := l.client.CommittedOffsets(l.ctx, topology.ApplicationID, nil)
+		committed, err := l.client.CommittedOffsets(l.ctx, l.config.ApplicationID, nil)
 		if err != nil {
 			l.t.Fatal(err)
 		}

@@ -3,11 +3,11 @@
 package topology
 
 import (
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/windowed-order-counter/lab/feed"
+	"github.com/windowed-order-counter/lab/store"
 	"github.com/windowed-order-counter/lab/streams"
 )
 
@@ -42,6 +42,10 @@ const RepartitionPartitions = 2
 // HighValue is the smallest amount of a high-value order.
 const HighValue = 100_000
 
+// MaxStoreID is the length of the longest store id: it is the key of the counts. An order of a longer one is refused as a whole, before it is
+// routed anywhere, and not only once it is to be counted.
+const MaxStoreID = store.MaxKeyBytes
+
 // Windows are one minute of event time, open for another 30 seconds.
 const (
 	WindowSize  = time.Minute
@@ -54,13 +58,17 @@ type order struct {
 	raw []byte
 }
 
-var errNoValue = errors.New("an order without a value")
+// errNoValue is the fault of an order without a value.
+var errNoValue = &feed.OrderError{Reason: feed.ReasonEmpty}
 
 func orderSerde() streams.Serde[order] {
 	return streams.Serde[order]{
 		Append: func(dst []byte, o order) ([]byte, error) { return append(dst, o.raw...), nil },
 		Decode: func(b []byte) (order, error) {
 			o, err := feed.DecodeOrder(b)
+			if err == nil && len(o.StoreID) > MaxStoreID {
+				err = &feed.OrderError{Field: "storeId", Reason: feed.ReasonTooLong}
+			}
 			return order{Order: o, raw: b}, err
 		},
 	}
@@ -94,23 +102,26 @@ func storeAtMinute(w streams.Windowed[string], n int64) (string, string) {
 }
 
 // Build makes the topology. suffix is appended to the names of the output topics.
+func Build(suffix string) (*streams.Topology, error) { return build("", suffix) }
+
+// build also takes what the names of all user topics begin with: tests that share a cluster need topics of their own.
 //
 // The order of the calls is part of its contract: it decides node names, sub-topology ids, and with them task ids and state folders.
-func Build(suffix string) (*streams.Topology, error) {
+func build(prefix, suffix string) (*streams.Topology, error) {
 	b := streams.NewBuilder()
 	text := streams.Text()
 
-	placed := streams.Consume(b, OrdersPlaced, text, orderSerde(), streams.EventTime(occurredAt)).Filter(isPlaced)
-	streams.Map(placed.Filter(isHighValue), storeAndAmount).To(HighValueOrders+suffix, text, text)
+	placed := streams.Consume(b, prefix+OrdersPlaced, text, orderSerde(), streams.EventTime(occurredAt)).Filter(isPlaced)
+	streams.Map(placed.Filter(isHighValue), storeAndAmount).To(prefix+HighValueOrders+suffix, text, text)
 
-	status := streams.ReadTable(b, OrdersStatus, "order-status", text, text)
-	streams.Join(placed, status, withStatus).To(OrdersWithStatus+suffix, text, text)
+	status := streams.ReadTable(b, prefix+OrdersStatus, "order-status", text, text)
+	streams.Join(placed, status, withStatus).To(prefix+OrdersWithStatus+suffix, text, text)
 
 	byStore := streams.Map(placed, byStoreID).Repartition("orders-by-store", RepartitionPartitions, text, streams.Bytes()).GroupByKey()
-	streams.MapValues(streams.Count(byStore, "orders-per-store").ToStream(), decimal).To(OrdersPerStore+suffix, text, text)
+	streams.MapValues(streams.Count(byStore, "orders-per-store").ToStream(), decimal).To(prefix+OrdersPerStore+suffix, text, text)
 
 	minutes := streams.CountWindows(byStore.WindowedBy(streams.Tumbling(WindowSize).Grace(WindowGrace)), "orders-per-store-minute")
-	streams.Map(minutes.ToStream(), storeAtMinute).To(OrdersPerStoreMinute+suffix, text, text)
+	streams.Map(minutes.ToStream(), storeAtMinute).To(prefix+OrdersPerStoreMinute+suffix, text, text)
 
 	return b.Build()
 }

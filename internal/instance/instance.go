@@ -207,7 +207,7 @@ func (r *reporter) listener() streams.Listener {
 		RestoreEnd: func(s streams.RestoreEnd) {
 			r.write(&journal.RestoreEnd{Store: s.Store, Partition: s.Changelog.String(), Restored: s.Restored})
 		},
-		Skipped: func(s streams.Skipped) { r.write(&journal.Skipped{Text: s.String()}) },
+		Skipped: func(s streams.Skipped) { r.write(skipped(s)) },
 		// Not printed: there may be very many, and the engine logs the first of each kind.
 		DeadLetter: func(d streams.DeadLetter) {
 			from := streams.TopicPartition{Topic: d.Topic, Partition: d.Partition}
@@ -277,4 +277,27 @@ func (r *reporter) tableApplied(orderID, status string) {
 
 func (r *reporter) joined(orderID, joined string) {
 	r.write(&journal.Joined{Key: orderID, Value: joined})
+}
+
+// skipped is the journal's entry for a dropped record, with what the late ledger shows if it was dropped for being late.
+func skipped(s streams.Skipped) *journal.Skipped {
+	e := &journal.Skipped{
+		Text:      s.String(),
+		Partition: streams.TopicPartition{Topic: s.Topic, Partition: s.Partition}.String(),
+		Offset:    s.Offset,
+	}
+	if s.Kind != streams.ExpiredWindow {
+		return e
+	}
+	e.Late = &journal.Late{
+		Timestamp: s.Timestamp, WindowStart: s.WindowStart, WindowEnd: s.WindowEnd,
+		Closes: s.WindowEnd + s.StreamTime - s.Expiration, StreamTime: s.StreamTime,
+	}
+	if m := s.Mover; m.Topic != "" {
+		e.Late.Mover = &journal.Mover{
+			Partition: streams.TopicPartition{Topic: m.Topic, Partition: m.Partition}.String(),
+			Offset:    m.Offset, Timestamp: m.Timestamp, Before: m.Before,
+		}
+	}
+	return e
 }

@@ -139,7 +139,28 @@ type RestoreEnd struct {
 
 // Skipped is a record that was dropped, with the reason in Kafka Streams' words.
 type Skipped struct {
-	Text string `json:"text"`
+	Text      string `json:"text"` // the warning, in the words of the original program
+	Partition string `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Late      *Late  `json:"late,omitempty"`
+}
+
+// Late is an entry of the late ledger: a record that came after its window had closed, and why it had. Times are in epoch milliseconds.
+type Late struct {
+	Timestamp   int64  `json:"timestamp"`
+	WindowStart int64  `json:"window_start"`
+	WindowEnd   int64  `json:"window_end"`
+	Closes      int64  `json:"closes"`      // window end + grace: the stream time from which the window is closed
+	StreamTime  int64  `json:"stream_time"` // at or beyond Closes
+	Mover       *Mover `json:"mover,omitempty"`
+}
+
+// Mover is the record that moved the stream time to where it was. There is none if that was before the instance's last start.
+type Mover struct {
+	Partition string `json:"partition"`
+	Offset    int64  `json:"offset"`
+	Timestamp int64  `json:"timestamp"`
+	Before    int64  `json:"before"` // the stream time that it found, -1 if none
 }
 
 // DeadLetter is a record that went into the dead-letter topic instead of through the topology.

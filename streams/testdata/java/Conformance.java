@@ -29,7 +29,14 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.processor.Cancellable;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.test.TestRecord;
 
 /**
@@ -125,6 +132,93 @@ public class Conformance {
             windows(b, TimeWindows.ofSizeWithNoGrace(Duration.ofSeconds(60)).advanceBy(Duration.ofSeconds(25)));
             table(b);
         });
+        PROGRAMS.put("filtered-tables", b -> {
+            KTable<String, String> t = table(b);
+            out(t.filter((k, v) -> v.length() > 2).toStream(), "long");
+            out(t.mapValues(Conformance::upper).filterNot((k, v) -> v.startsWith("T")).filter((k, v) -> v.length() > 2).toStream(), "upper");
+            outCount(in(b).groupByKey().count(counts("c")).filter((k, v) -> v % 3 == 0).toStream(), "third");
+        });
+        PROGRAMS.put("filter-before-join", b -> {
+            // The join asks for the store when the first filter is made already, and before the second.
+            KTable<String, String> t = b.table("t", Consumed.with(TEXT, TEXT));
+            out(t.filter((k, v) -> v.length() > 2).toStream(), "early");
+            out(in(b).join(t, (v, w) -> v + "/" + w), "joined");
+            out(t.filter((k, v) -> v.length() > 2).toStream(), "late");
+        });
+        PROGRAMS.put("processor", b -> {
+            b.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("joined"), TEXT, TEXT));
+            b.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("times"), TEXT, LONG));
+            // The driver has one stream time for all sub-topologies, so this is one; the table's records come while it is flushed.
+            out(in(b).merge(table(b).toStream()).process(Joiner::new, "joined").process(Stamper::new, "times", "joined"), "out");
+        });
+    }
+
+    /** Joins the values of each key, and every 20 s of stream time forwards and removes the long ones. */
+    static class Joiner implements Processor<String, String, String, String> {
+        ProcessorContext<String, String> context;
+        KeyValueStore<String, String> joined;
+        Cancellable few;
+        int calls;
+
+        @Override
+        public void init(ProcessorContext<String, String> context) {
+            this.context = context;
+            joined = context.getStateStore("joined");
+            context.schedule(Duration.ofSeconds(20), PunctuationType.STREAM_TIME, now -> {
+                try (KeyValueIterator<String, String> all = joined.all()) {
+                    while (all.hasNext()) {
+                        KeyValue<String, String> e = all.next();
+                        if (e.value.length() < 6) continue;
+                        context.forward(new Record<>("long-" + e.key, e.value, now));
+                        joined.delete(e.key);
+                    }
+                }
+            });
+            few = context.schedule(Duration.ofSeconds(7), PunctuationType.STREAM_TIME, now -> {
+                if (++calls == 5) few.cancel();
+                context.forward(new Record<>("few", String.valueOf(calls), now - 1));
+            });
+        }
+
+        @Override
+        public void process(Record<String, String> r) {
+            String key = zero(r.key());
+            if (r.value() == null) {
+                joined.delete(key);
+                return;
+            }
+            String old = joined.get(key);
+            joined.put(key, zero(old) + r.value());
+            context.forward(r.withKey(key).withValue(zero(old)).withTimestamp(r.timestamp() + 500));
+            if (r.value().equals("x")) {
+                try (KeyValueIterator<String, String> some = joined.range("a", "c")) {
+                    while (some.hasNext()) {
+                        KeyValue<String, String> e = some.next();
+                        context.forward(new Record<>("range-" + e.key, e.value, r.timestamp()));
+                    }
+                }
+            }
+        }
+    }
+
+    /** Keeps each key's timestamp: the changelog shows which timestamp is the context's. */
+    static class Stamper implements Processor<String, String, String, String> {
+        ProcessorContext<String, String> context;
+        KeyValueStore<String, Long> times;
+        KeyValueStore<String, String> joined;
+
+        @Override
+        public void init(ProcessorContext<String, String> context) {
+            this.context = context;
+            times = context.getStateStore("times");
+            joined = context.getStateStore("joined");
+        }
+
+        @Override
+        public void process(Record<String, String> r) {
+            times.put(r.key(), r.timestamp() - 1);
+            context.forward(r.withValue(r.value() + "|" + zero(joined.get(r.key()))));
+        }
     }
 
     static void windows(StreamsBuilder b, TimeWindows w) {

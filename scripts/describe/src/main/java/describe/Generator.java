@@ -2,6 +2,7 @@ package describe;
 
 import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Random;
 import java.util.Set;
@@ -22,7 +23,9 @@ final class Generator {
         MIXED("stream stream table table filter filterNot map mapValues flatMap flatMapValues selectKey selectKey peek foreach to to to "
             + "merge merge split branch branch defaultBranch groupBy groupBy groupByKey groupByKey repartition count count reduce "
             + "aggregate countWindows countWindows toStream toStream toStream toStream join join join leftJoin leftJoin tableFilter "
-            + "tableFilterNot tableMapValues");
+            + "tableFilterNot tableMapValues"),
+        PROCESSORS("stream stream table filter map mapValues selectKey process process process process process merge groupBy groupByKey "
+            + "count countWindows toStream join to to repartition peek split branch");
 
         final String[] operators;
 
@@ -50,6 +53,7 @@ final class Generator {
     private final Set<String> used = new HashSet<>();
     private final Set<Result> closed = new HashSet<>(); // splits that have their default branch
     private final List<String> topics = new ArrayList<>(); // those that a sink can write again
+    private final List<String> shared = new ArrayList<>(); // stores of processors
 
     private Generator(Flavour flavour, Random random) {
         this.flavour = flavour;
@@ -110,6 +114,7 @@ final class Generator {
                 String partitions = random.nextInt(3) == 0 ? " partitions " + (1 + random.nextInt(6)) : "";
                 add(Kind.STREAM, false, in.counts, "repartition " + in.label + partitions + topicName());
             }
+            case "process" -> add(Kind.STREAM, false, false, "process " + in.label + uses() + as());
             case "groupBy" -> add(Kind.GROUP, false, in.counts, "groupBy " + in.label + as());
             case "groupByKey" -> add(Kind.GROUP, false, in.counts, "groupByKey " + in.label + topicName());
             case "count" -> add(Kind.TABLE, false, true, "count " + in.label + store(false) + as());
@@ -179,6 +184,16 @@ final class Generator {
             case 1 -> serdes ? " serdes" : "";
             default -> " store " + name();
         };
+    }
+
+    /** The stores of a processor: none, some of its own, some that another one has too. */
+    private String uses() {
+        Set<String> stores = new LinkedHashSet<>();
+        for (int n = random.nextInt(4); n > 0; n--) {
+            if (shared.isEmpty() || random.nextInt(5) < 3) shared.add(name());
+            stores.add(shared.get(random.nextInt(shared.size())));
+        }
+        return stores.isEmpty() ? "" : " uses " + String.join(",", stores);
     }
 
     private String windows() {

@@ -3,15 +3,21 @@ package describe;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorSupplier;
+import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
@@ -21,6 +27,7 @@ import org.apache.kafka.streams.state.WindowStore;
 final class Script {
     private final StreamsBuilder builder = new StreamsBuilder();
     private final Map<String, Object> results = new HashMap<>();
+    private final Set<String> stores = new HashSet<>();
 
     static Topology build(List<String> lines) {
         Script script = new Script();
@@ -57,7 +64,8 @@ final class Script {
             while (it.hasNext()) {
                 String word = it.next();
                 switch (word) {
-                    case "as", "store", "partitions", "tumbling", "hopping", "every", "grace", "topic" -> options.put(word, it.next());
+                    case "as", "store", "partitions", "tumbling", "hopping", "every", "grace", "topic", "uses" ->
+                        options.put(word, it.next());
                     case "serdes" -> serdes = true;
                     default -> inputs.add(word);
                 }
@@ -107,6 +115,12 @@ final class Script {
         return branch(c, (BranchedKStream<Object, Object>) in);
     }
 
+    /** A supplier must give a new one each time, which a lambda does not. */
+    private static final class Idle implements Processor<Object, Object, Object, Object> {
+        @Override
+        public void process(Record<Object, Object> record) { }
+    }
+
     private Object table(Call c) {
         String name = c.option("as");
         String store = c.option("store");
@@ -133,6 +147,15 @@ final class Script {
             KStream<Object, Object> other = (KStream<Object, Object>) c.input();
             Named named = c.named();
             return named == null ? s.merge(other) : s.merge(other, named);
+        }
+        if (c.operator.equals("process")) {
+            String[] uses = c.is("uses") ? c.option("uses").split(",") : new String[0];
+            for (String store : uses) {
+                if (stores.add(store)) builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore(store), null, null));
+            }
+            ProcessorSupplier<Object, Object, Object, Object> nothing = Idle::new;
+            Named named = c.named();
+            return named == null ? s.process(nothing, uses) : s.process(nothing, named, uses);
         }
         if (c.operator.equals("repartition")) {
             String name = c.option("as");
