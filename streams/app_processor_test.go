@@ -29,7 +29,9 @@ func (p *ticker) Init(ctx *streams.ProcessorContext[string, int64]) (err error) 
 	return err
 }
 
-func (p *ticker) Process(r streams.Record[string, string]) error { return p.count(r.Value, r.Timestamp) }
+func (p *ticker) Process(r streams.Record[string, string]) error {
+	return p.count(r.Value, r.Timestamp)
+}
 
 func (p *ticker) count(what string, timestamp int64) error {
 	n, _, err := p.seen.Get(what)

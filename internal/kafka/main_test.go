@@ -39,8 +39,13 @@ func testClient(t testing.TB, bootstrap string) *Client {
 // eventually asks until the condition holds.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(testDeadline); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	deadline := time.After(testDeadline)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline:
 			t.Fatalf("waited %s for %s", testDeadline, what)
 		}
 	}

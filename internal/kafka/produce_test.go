@@ -429,7 +429,7 @@ func TestProduceLeavesRefusedRecordsOut(t *testing.T) {
 					var times []int64
 					for _, r := range refused {
 						times = append(times, r.Record.Timestamp)
-						if !errors.Is(r.Err, code) || string(r.Record.Key) != "k" || len(r.Record.Headers) != 1 || r.TopicPartition.String() != "orders-0" {
+						if !errors.Is(r.Err, code) || string(r.Record.Key) != "k" || len(r.Record.Headers) != 1 || r.String() != "orders-0" {
 							t.Errorf("refused %+v", r)
 						}
 						if name && !strings.Contains(r.Err.Error(), "it is bad") {
