@@ -14,8 +14,12 @@ import (
 // Guarantee is the processing guarantee of an application.
 type Guarantee string
 
-// AtLeastOnce replays, after a crash, what was processed since the last commit.
-const AtLeastOnce Guarantee = "at_least_once"
+const (
+	// AtLeastOnce replays, after a crash, what was processed since the last commit.
+	AtLeastOnce Guarantee = "at_least_once"
+	// ExactlyOnce commits results, state and offsets of a thread in one transaction. It needs brokers of 2.5 or newer.
+	ExactlyOnce Guarantee = "exactly_once_v2"
+)
 
 // OffsetReset says where to start in a partition for which the group has no committed offset.
 type OffsetReset string
@@ -41,8 +45,11 @@ type Config struct {
 	StateDir string
 	// ProcessingGuarantee (processing.guarantee).
 	ProcessingGuarantee Guarantee
-	// CommitInterval (commit.interval.ms) is the longest time between two commits while records flow.
+	// CommitInterval (commit.interval.ms) is the longest time between two commits while records flow. 0 takes the guarantee's own: 30 s at
+	// least once, 100 ms exactly once, where it is also the delay with which results become visible.
 	CommitInterval time.Duration
+	// TransactionTimeout (transaction.timeout.ms) is how long the broker lets a transaction stay open before it aborts it. Exactly once only.
+	TransactionTimeout time.Duration
 	// CommitIdle (commit.idle.ms) commits this long after the input has drained, if anything was processed since the last commit, so that
 	// results of a lone record need not wait for CommitInterval. Negative: off.
 	CommitIdle time.Duration
@@ -92,7 +99,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		ProcessingGuarantee:                AtLeastOnce,
-		CommitInterval:                     30 * time.Second,
+		TransactionTimeout:                 10 * time.Second,
 		CommitIdle:                         5 * time.Millisecond,
 		CacheMaxBytes:                      10 << 20,
 		BufferedRecords:                    4000,
@@ -130,8 +137,21 @@ func (c *Config) validate() error {
 	if c.StateDir == "" {
 		bad("state.dir", "no folder given")
 	}
-	if c.ProcessingGuarantee != AtLeastOnce {
-		bad("processing.guarantee", "%q: this version offers %s", c.ProcessingGuarantee, AtLeastOnce)
+	switch c.ProcessingGuarantee {
+	case AtLeastOnce:
+		if c.CommitInterval == 0 {
+			c.CommitInterval = 30 * time.Second
+		}
+	case ExactlyOnce:
+		if c.CommitInterval == 0 {
+			c.CommitInterval = 100 * time.Millisecond
+		}
+		if c.CommitInterval > c.TransactionTimeout {
+			bad("commit.interval.ms", "%d ms: transactions would be aborted at transaction.timeout.ms (%d) before they are committed",
+				c.CommitInterval.Milliseconds(), c.TransactionTimeout.Milliseconds())
+		}
+	default:
+		bad("processing.guarantee", "%q: %s or %s", c.ProcessingGuarantee, AtLeastOnce, ExactlyOnce)
 	}
 	switch c.AutoOffsetReset {
 	case ResetEarliest, ResetNone:
@@ -148,6 +168,7 @@ func (c *Config) validate() error {
 		d   time.Duration
 	}{
 		{"commit.interval.ms", c.CommitInterval},
+		{"transaction.timeout.ms", c.TransactionTimeout},
 		{"session.timeout.ms", c.SessionTimeout},
 		{"heartbeat.interval.ms", c.HeartbeatInterval},
 		{"max.poll.interval.ms", c.RebalanceTimeout},

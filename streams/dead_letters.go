@@ -55,7 +55,7 @@ type DeadLetter struct {
 	Timestamp int64 // the record's own, in milliseconds since 1970
 	// Kind is what kind of error it was: a Reason's text, with what the error's own Kind method adds if it has one, or RefusedOutput.
 	Kind string
-	Err  error
+	Err  error // what was wrong with it; where it came from is not repeated
 }
 
 // kinder is an error of a Serde or extractor that has kinds of its own, such as "unknown status". There must be few of them.
@@ -199,7 +199,7 @@ func (t *task) bury(ctx context.Context, q *queue, err error) error {
 	if t.thread.app.cfg.ErrorHandler != DeadLetters {
 		return err
 	}
-	if err := t.thread.dead.write(ctx, t.thread, q.tp, &q.batches[0][0], kindOf(bad), bad); err != nil {
+	if err := t.thread.dead.write(ctx, t.thread, q.tp, &q.batches[0][0], kindOf(bad), bad.Err); err != nil {
 		return err
 	}
 	q.pop()

@@ -171,7 +171,8 @@ func TestPunctuationForwards(t *testing.T) {
 					}
 					_, err = c.Schedule(time.Second, WallClock, func(now int64) error {
 						at := ctx.Context()
-						where = append(where, fmt.Sprintf("%q %d %d %d stream time %d", at.Topic(), at.Partition(), at.Offset(), at.Timestamp(), ctx.StreamTime()))
+						where = append(where, fmt.Sprintf("%q %d %d %d stream time %d",
+							at.Topic(), at.Partition(), at.Offset(), at.Timestamp(), ctx.StreamTime()))
 						return counts.All(func(k string, n int64) bool {
 							ctx.Forward(Record[string, string]{
 								Key: k, Value: fmt.Sprint(n), Timestamp: 7, Headers: []Header{{Key: "by", Value: []byte("clock")}},

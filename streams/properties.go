@@ -50,6 +50,7 @@ var properties = []property{
 	text("state.dir", func(c *Config) *string { return &c.StateDir }),
 	text("processing.guarantee", func(c *Config) *Guarantee { return &c.ProcessingGuarantee }),
 	millis("commit.interval.ms", func(c *Config) *time.Duration { return &c.CommitInterval }),
+	millis("transaction.timeout.ms", func(c *Config) *time.Duration { return &c.TransactionTimeout }),
 	millis("commit.idle.ms", func(c *Config) *time.Duration { return &c.CommitIdle }),
 	number("statestore.cache.max.bytes", 64, func(c *Config) *int64 { return &c.CacheMaxBytes }),
 	number("buffered.records.per.partition", 32, func(c *Config) *int { return &c.BufferedRecords }),

@@ -18,6 +18,7 @@ import (
 // background work belongs to the goroutine in run.
 type thread struct {
 	app       *App
+	index     int // from 1
 	log       *slog.Logger
 	member    *kafka.Member
 	producer  *kafka.Producer
@@ -34,8 +35,9 @@ type thread struct {
 	restores map[kafka.TopicPartition]*restore
 	topics   map[string]*kafka.Topic // what the tasks read and write, as of the last assignment
 
-	generation int32 // of the last assignment
-	inPlace    bool  // the tasks were committed before the join and may go on where they are
+	fencings   []time.Time // of the last fencingsWithin
+	generation int32       // of the last assignment
+	inPlace    bool        // the tasks were committed before the join and may go on where they are
 
 	lastCommit   time.Time
 	drainedSince time.Time // zero while some partition is not drained
@@ -52,6 +54,7 @@ type thread struct {
 func newThread(a *App, index int) (*thread, error) {
 	th := &thread{
 		app:       a,
+		index:     index,
 		log:       a.log.With("thread", index),
 		guarantee: atLeastOnce{},
 		budget:    store.NewBudget(a.cfg.CacheMaxBytes),
@@ -60,6 +63,9 @@ func newThread(a *App, index int) (*thread, error) {
 		purgeable: map[kafka.TopicPartition]kafka.Offset{},
 		purging:   make(chan struct{}, 1),
 		dead:      deadLetters{said: map[string]bool{}},
+	}
+	if a.cfg.ProcessingGuarantee == ExactlyOnce {
+		th.guarantee = exactlyOnce{}
 	}
 	th.member = a.client.NewMember(kafka.MemberConfig{
 		Group:             a.cfg.ApplicationID,
@@ -134,7 +140,7 @@ func (th *thread) run(stop, work context.Context) (err error) {
 // isolation of input topics: repartition topics are read committed always, so that a switch from exactly once to at least once does not
 // count aborted records; user topics follow the guarantee.
 func (th *thread) isolation(topic string) kafka.Isolation {
-	if th.app.repartition[topic] {
+	if th.app.repartition[topic] || th.app.cfg.ProcessingGuarantee == ExactlyOnce {
 		return kafka.ReadCommitted
 	}
 	return kafka.ReadUncommitted
@@ -151,10 +157,7 @@ func (th *thread) rebalances(stop, work context.Context) error {
 		if err != nil {
 			return fmt.Errorf("join group %s: %w", th.app.cfg.ApplicationID, err)
 		}
-		if err := th.assigned(work, session); err != nil {
-			return err
-		}
-		err = th.loop(stop, work)
+		err = th.workOn(stop, work, session)
 		switch {
 		case err == nil: // a rebalance; the tasks are committed
 			th.inPlace = true
@@ -166,6 +169,26 @@ func (th *thread) rebalances(stop, work context.Context) error {
 				return err
 			}
 		default:
+			return err
+		}
+	}
+}
+
+// workOn works on the tasks of a session until that ends. A transaction that failed is thrown away, and the same tasks start again.
+func (th *thread) workOn(stop, work context.Context, session kafka.Session) error {
+	for {
+		if err := th.assigned(work, session); err != nil {
+			return err
+		}
+		err := th.loop(stop, work)
+		if errors.Is(err, errLost) || !transactionFailed(err) || work.Err() != nil {
+			return err
+		}
+		if fatal := th.fenced(err, time.Now()); fatal != nil {
+			return fatal
+		}
+		th.log.Warn("the transaction failed; its tasks go on from the last commit", "reason", err)
+		if err := th.recover(work); err != nil {
 			return err
 		}
 	}
@@ -188,7 +211,7 @@ func (th *thread) newProducer(ctx context.Context) (err error) {
 	revoked := new(atomic.Bool)
 	th.revoke = revoked
 	th.dead.takeRefused() // those of an earlier producer come again with their input
-	th.producer, err = th.app.client.NewProducer(ctx, kafka.ProducerConfig{
+	cfg := kafka.ProducerConfig{
 		Linger:  produceLinger,
 		Refused: th.dead.addRefused,
 		MaySend: func() error {
@@ -197,7 +220,11 @@ func (th *thread) newProducer(ctx context.Context) (err error) {
 			}
 			return th.checkOwnership()
 		},
-	})
+	}
+	if th.app.cfg.ProcessingGuarantee == ExactlyOnce {
+		cfg.TransactionalID, cfg.TransactionTimeout = th.app.transactionalID(th.index), th.app.cfg.TransactionTimeout
+	}
+	th.producer, err = th.app.client.NewProducer(ctx, cfg)
 	return err
 }
 

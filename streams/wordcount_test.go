@@ -19,7 +19,8 @@ func TestWordCountModule(t *testing.T) {
 	c := newCounting(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-bootstrap", c.bootstrap, "-input", c.in, "-output", c.out, "-application", c.app, "-state", c.dir)
+	cmd := exec.CommandContext(ctx, binary,
+		"-bootstrap", c.bootstrap, "-input", c.in, "-output", c.out, "-application", c.app, "-state", c.dir)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Start(); err != nil {

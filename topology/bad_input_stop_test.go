@@ -135,18 +135,32 @@ func TestKilledInstanceLosesNoBadRecord(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	// Offset commits take a while, so that many kills fall between a dead letter and the commit behind it.
-	cluster := brokertest.Embedded(t, brokertest.SleepOutOfOrder())
-	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kmsg.Request) (kmsg.Response, error, bool) {
+	// Each offset commit succeeds at the second try only, so that many kills fall between a dead letter and the commit behind it.
+	cluster := brokertest.Embedded(t)
+	tries := 0
+	cluster.ControlKey(int16(kmsg.OffsetCommit), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		cluster.SleepControl(func() { <-time.After(10 * time.Millisecond) })
-		return nil, nil, false
+		if tries++; tries%2 == 0 {
+			return nil, nil, false
+		}
+		resp := kreq.ResponseKind().(*kmsg.OffsetCommitResponse)
+		for _, rt := range kreq.(*kmsg.OffsetCommitRequest).Topics {
+			topic := kmsg.NewOffsetCommitResponseTopic()
+			topic.Topic = rt.Topic
+			for _, rp := range rt.Partitions {
+				part := kmsg.NewOffsetCommitResponseTopicPartition()
+				part.Partition, part.ErrorCode = rp.Partition, int16(kafka.CoordinatorLoadInProgress)
+				topic.Partitions = append(topic.Partitions, part)
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
 	})
 	l := newLabOn(t, brokertest.Bootstrap(cluster), "", topology.ApplicationID)
 	want, bad := map[string]int64{}, map[string]bool{}
 	next := map[int32]int64{}
 	for round := range rounds {
-		i := startInstance(t, l.config.Bootstrap[0], l.config.StateDir)
+		i := startInstance(t, l.config.Bootstrap[0], l.config.StateDir, streams.AtLeastOnce)
 		messages := make([]kafka.Message, perRound)
 		for n := range messages {
 			o := feed.Order{OrderID: fmt.Sprintf("ord-%d-%d", round, n), StoreID: fmt.Sprint("store-", 17+rng.IntN(6)), Status: feed.Placed,
@@ -172,7 +186,7 @@ func TestKilledInstanceLosesNoBadRecord(t *testing.T) {
 			}
 		}()
 		i.await("commit", 1+rng.IntN(4))
-		<-time.After(time.Duration(rng.IntN(10_000)) * time.Microsecond) // any moment between two commits will do
+		<-time.After(time.Duration(rng.IntN(60_000)) * time.Microsecond) // any moment will do
 		if err := i.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +195,7 @@ func TestKilledInstanceLosesNoBadRecord(t *testing.T) {
 		<-sent
 		l.removeMembers()
 	}
-	i := startInstance(t, l.config.Bootstrap[0], l.config.StateDir)
+	i := startInstance(t, l.config.Bootstrap[0], l.config.StateDir, streams.AtLeastOnce)
 	i.await("state RUNNING", 1)
 	l.awaitLag()
 	if err := i.stdin.Close(); err != nil {

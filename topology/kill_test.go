@@ -21,13 +21,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv makes the test binary an instance of the application instead: its value is "<bootstrap> <state folder>".
+// childEnv makes the test binary an instance of the application instead: its value is "<bootstrap> <state folder> <guarantee>".
 const childEnv = "LAB_TEST_INSTANCE"
 
 func TestMain(m *testing.M) {
 	if v := os.Getenv(childEnv); v != "" {
-		bootstrap, dir, _ := strings.Cut(v, " ")
-		if err := runChild(bootstrap, dir); err != nil {
+		f := strings.Fields(v)
+		if err := runChild(f[0], f[1], streams.Guarantee(f[2])); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // runChild counts until its standard input ends, with a line on standard output for each thing that happens.
-func runChild(bootstrap, dir string) error {
+func runChild(bootstrap, dir string, guarantee streams.Guarantee) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -50,6 +50,7 @@ func runChild(bootstrap, dir string) error {
 	}
 	cfg := streams.DefaultConfig()
 	cfg.ApplicationID, cfg.Bootstrap, cfg.StateDir = topology.ApplicationID, []string{bootstrap}, dir
+	cfg.ProcessingGuarantee = guarantee
 	cfg.CommitInterval = 5 * time.Millisecond // so that many kills fall into a commit
 	cfg.SessionTimeout, cfg.HeartbeatInterval = 6*time.Second, 500*time.Millisecond
 	cfg.RepartitionPurgeInterval = 50 * time.Millisecond
@@ -72,14 +73,14 @@ type instance struct {
 	lines chan string
 }
 
-func startInstance(t *testing.T, bootstrap, dir string) *instance {
+func startInstance(t *testing.T, bootstrap, dir string, guarantee streams.Guarantee) *instance {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := &instance{t: t, cmd: exec.Command(exe), lines: make(chan string, 10_000)}
-	i.cmd.Env = append(os.Environ(), childEnv+"="+bootstrap+" "+dir)
+	i.cmd.Env = append(os.Environ(), childEnv+"="+bootstrap+" "+dir+" "+string(guarantee))
 	i.cmd.Stderr = os.Stderr
 	if i.stdin, err = i.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -145,9 +146,16 @@ func (l *lab) removeMembers() {
 	}
 }
 
-// An instance is killed with SIGKILL again and again while orders flow, many times in the middle of a commit. Each order is counted: at
-// least once processing may count one twice, it never loses one. The state folder's lock never stands in the way of the next start.
+// An instance is killed with SIGKILL again and again while orders flow, many times in the middle of a commit. Each order is counted, exactly
+// once if that is the guarantee; at least once processing may count one twice. The state folder's lock never stands in the way of the next
+// start.
 func TestKilledInstanceLosesNothing(t *testing.T) {
+	for _, guarantee := range []streams.Guarantee{streams.AtLeastOnce, streams.ExactlyOnce} {
+		t.Run(string(guarantee), func(t *testing.T) { killedInstanceLosesNothing(t, guarantee) })
+	}
+}
+
+func killedInstanceLosesNothing(t *testing.T, guarantee streams.Guarantee) {
 	const rounds, perRound = 12, 2000
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -158,7 +166,7 @@ func TestKilledInstanceLosesNothing(t *testing.T) {
 	want := map[string]int64{}
 	base := time.UnixMilli(1789207200000)
 	for round := range rounds {
-		i := startInstance(t, bootstrap, l.config.StateDir)
+		i := startInstance(t, bootstrap, l.config.StateDir, guarantee)
 		rows := make([]row, perRound)
 		for n := range rows {
 			o := feed.Order{OrderID: fmt.Sprintf("ord-%d-%d", round, n), StoreID: fmt.Sprint("store-", 17+rng.IntN(6)), Status: feed.Placed,
@@ -185,7 +193,7 @@ func TestKilledInstanceLosesNothing(t *testing.T) {
 		<-sent
 		l.removeMembers()
 	}
-	i := startInstance(t, bootstrap, l.config.StateDir)
+	i := startInstance(t, bootstrap, l.config.StateDir, guarantee)
 	i.await("state RUNNING", 1)
 	l.awaitLag()
 	if err := i.stdin.Close(); err != nil {
@@ -203,6 +211,9 @@ func TestKilledInstanceLosesNothing(t *testing.T) {
 			t.Errorf("%s: counted %q, %d orders were placed", store, got[store].Value, n)
 		}
 		replayed += count - n
+		if guarantee == streams.ExactlyOnce && count != n {
+			t.Errorf("%s: counted %d times, %d orders were placed", store, count, n)
+		}
 	}
 	t.Logf("%d orders, %d kills, %d counted again", rounds*perRound, rounds, replayed)
 }

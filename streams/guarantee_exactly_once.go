@@ -1,0 +1,77 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/windowed-order-counter/lab/internal/kafka"
+)
+
+// exactlyOnce puts results, changelog records and offsets of a thread into one transaction (exactly once, version 2). Uncommitted changes
+// of the stores live in the overlay above the state file, so after a crash the file is never ahead of the committed changelog.
+type exactlyOnce struct{}
+
+func (exactlyOnce) finish(ctx context.Context, th *thread, offsets map[kafka.TopicPartition]kafka.Offset) error {
+	if err := th.flushOutput(ctx); err != nil {
+		return err
+	}
+	if err := th.checkOwnership(); err != nil {
+		return err
+	}
+	err := th.producer.Commit(ctx, offsets, th.member.Meta())
+	// Never infer from a failed commit what was committed: whatever the error, the tasks go on from the offsets that the group has.
+	if errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.UnknownMemberID) || errors.Is(err, kafka.RebalanceInProgress) {
+		return fmt.Errorf("%w: the group moved on without this member: %w", errLost, err)
+	}
+	return err
+}
+
+// transactionalID of a stream thread. The process id lasts as long as the state folder, so a restarted process ends at once, by
+// InitProducerId, the transaction in which it was killed.
+func (a *App) transactionalID(thread int) string {
+	return fmt.Sprintf("%s-%s-%d", a.cfg.ApplicationID, a.state.ProcessID(), thread)
+}
+
+// transactionFailed tells errors after which the transaction is thrown away and the same tasks start again from the last commit. The
+// membership is not touched by them.
+func transactionFailed(err error) bool {
+	return errors.Is(err, kafka.ErrAbortable) || errors.Is(err, kafka.ErrFenced) || errors.Is(err, kafka.ErrUnknownOutcome)
+}
+
+// A producer is fenced when another one takes its transactional id: once by a leader that took this member for dead, or by a coordinator
+// that aborted a transaction at its timeout. Several times in a row means that a second process has the same process id.
+const (
+	maxFencings    = 3
+	fencingsWithin = 30 * time.Second
+)
+
+// CopiedStateError says that another process keeps taking this one's transactional id.
+type CopiedStateError struct {
+	TransactionalID string
+	StateDir        string
+	Err             error
+}
+
+func (e *CopiedStateError) Error() string {
+	return fmt.Sprintf("%d times within %s another process took the transactional id %s: was the state folder %s copied? Give each instance its own: %v",
+		maxFencings, fencingsWithin, e.TransactionalID, e.StateDir, e.Err)
+}
+
+func (e *CopiedStateError) Unwrap() error { return e.Err }
+
+// fenced counts a fencing and says whether it is one too many.
+func (th *thread) fenced(err error, now time.Time) error {
+	if !errors.Is(err, kafka.ErrFenced) {
+		return nil
+	}
+	th.fencings = append(th.fencings, now)
+	for now.Sub(th.fencings[0]) > fencingsWithin {
+		th.fencings = th.fencings[1:]
+	}
+	if len(th.fencings) >= maxFencings {
+		return &CopiedStateError{th.app.transactionalID(th.index), th.app.cfg.StateDir, err}
+	}
+	return nil
+}
