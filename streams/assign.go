@@ -16,6 +16,14 @@ type memberInfo struct {
 	Version   int      `json:"v"`
 	ProcessID string   `json:"process"`
 	Tasks     []string `json:"tasks,omitempty"` // tasks with state in the member's state folder
+	// Exactly once: the member's own transactional ids, and those of all members of the last generation that it knows.
+	Transactions []string `json:"txn,omitempty"`
+	Known        []string `json:"known,omitempty"`
+}
+
+// assignmentInfo is the user data of an assignment: what each member carries into the next rebalance.
+type assignmentInfo struct {
+	Transactions []string `json:"txn,omitempty"` // of all members
 }
 
 const memberInfoVersion = 1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
@@ -74,4 +75,33 @@ func (th *thread) fenced(err error, now time.Time) error {
 		return &CopiedStateError{th.app.transactionalID(th.index), th.app.cfg.StateDir, err}
 	}
 	return nil
+}
+
+// endDeadTransactions is the leader's: it aborts the transactions of members that are gone, and returns the transactional ids of those that
+// are there. The open transaction of a dead owner holds back the last stable offset, and with it whoever takes over its tasks, until the
+// coordinator aborts it by itself: 10 to 20 s with Kafka's defaults. The ids of the dead are what members know of the last generation less
+// what the members of this one bring.
+func (a *App) endDeadTransactions(ctx context.Context, members []memberInfo) (alive []string) {
+	dead := map[string]bool{}
+	for _, m := range members {
+		for _, id := range m.Known {
+			dead[id] = true
+		}
+	}
+	for _, m := range members {
+		alive = append(alive, m.Transactions...)
+		for _, id := range m.Transactions {
+			delete(dead, id)
+		}
+	}
+	slices.Sort(alive)
+	for id := range dead {
+		// A failure costs time only: the coordinator's timeout ends the transaction too.
+		if err := a.client.EndTransaction(ctx, id, a.cfg.TransactionTimeout); err != nil {
+			a.log.Warn("the transaction of a dead member could not be ended; its timeout does that", "transactional id", id, "error", err)
+			continue
+		}
+		a.log.Info("ended the transaction of a member that is gone", "transactional id", id)
+	}
+	return alive
 }

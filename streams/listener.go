@@ -69,6 +69,18 @@ type RestoreEnd struct {
 	Took      time.Duration
 }
 
+// RestoreProgress is how far a restore has come.
+type RestoreProgress struct {
+	Task      TaskID
+	Store     string
+	Changelog TopicPartition
+	Restored  int64 // records applied
+	// Offsets: where the restore began, where it is, and its end. Between two of them there may be fewer records than that.
+	From, Position, To int64
+	Rate               float64       // offsets a second since the restore began
+	ETA                time.Duration // to the end at that rate; 0 if the rate is
+}
+
 // Commit is a successful commit of one thread.
 type Commit struct {
 	Records int64 // input records processed since the commit before
@@ -96,8 +108,12 @@ type Listener struct {
 	TasksAssigned func([]Task) // all tasks owned now, in task order; once per rebalance
 	RestoreStart  func(RestoreStart)
 	RestoreEnd    func(RestoreEnd)
-	Skipped       func(Skipped) // a record, or its part in one operator, was dropped by rule; logged as a warning only if this is nil
-	DeadLetter    func(DeadLetter)
+	// RestoreProgress is called about twice a second for each restore that takes longer than a second.
+	RestoreProgress func(RestoreProgress)
+	// RestoreSuspended is called for a restore whose task is given up before the end. It goes on from there when the task is here again.
+	RestoreSuspended func(RestoreProgress)
+	Skipped          func(Skipped) // a record, or its part in one operator, was dropped by rule; logged as a warning only if this is nil
+	DeadLetter       func(DeadLetter)
 	// Misplaced is called for the first misplaced record of a partition, and again with the number of them when the partition is given up.
 	Misplaced func(Misplaced)
 	Committed func(Commit)

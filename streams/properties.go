@@ -104,7 +104,7 @@ func millis(key string, field func(*Config) *time.Duration) property {
 			if err != nil {
 				return fmt.Errorf("%q is not a whole number of milliseconds", v)
 			}
-			*field(c) = time.Duration(min(n, maxMillis)) * time.Millisecond
+			*field(c) = time.Duration(max(-maxMillis, min(n, maxMillis))) * time.Millisecond
 			return nil
 		},
 	}

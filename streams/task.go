@@ -43,6 +43,7 @@ type task struct {
 
 // changelog is one store's changelog partition.
 type changelog struct {
+	task  *task
 	store string
 	tp    kafka.TopicPartition
 	id    [16]byte // topic id, to notice a topic that was deleted and made again
@@ -77,7 +78,7 @@ func newTask(th *thread, id TaskID) (*task, error) {
 	for _, s := range t.sub.stores {
 		if s.Logged {
 			topic := th.app.decorate(changelogTopic(s))
-			t.changelogs = append(t.changelogs, &changelog{store: s.Name, tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}})
+			t.changelogs = append(t.changelogs, &changelog{task: t, store: s.Name, tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}})
 		}
 	}
 	b, err := newBinding(t, t.sub)

@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -18,7 +17,12 @@ type restore struct {
 	reason   string
 	restored int64
 	started  time.Time
+	asOf     time.Time     // until when the local state had seen the changelog to its end; the start for a rebuild
 	entries  []store.Entry // scratch
+
+	fetching bool      // it has its turn, see restoresAtOnce
+	told     time.Time // of the last progress event
+	stall    stall
 }
 
 // bounds are a changelog partition's ends, taken once before the restore.
@@ -26,11 +30,11 @@ type bounds struct{ start, end int64 }
 
 // planRestore decides from where to restore. Local state that does not fit the changelog is thrown away, and why is said.
 func (t *task) planRestore(log *changelog, b bounds, retention time.Duration, now time.Time) (*restore, error) {
-	r := &restore{task: t, log: log, from: b.start, to: b.end, started: now}
+	r := &restore{task: t, log: log, from: b.start, to: b.end, started: now, asOf: now}
 	pos, known := t.db.Position(log.store)
 	switch {
 	case !known:
-		if !t.db.Empty(log.store) {
+		if r.reason = t.db.Recovered(); r.reason == "" && !t.db.Empty(log.store) {
 			r.reason = "the state file does not say how far it got"
 		}
 	case pos.TopicID != log.id:
@@ -45,7 +49,7 @@ func (t *task) planRestore(log *changelog, b bounds, retention time.Duration, no
 		r.reason = fmt.Sprintf("the last commit is of %s: tombstones since then may be gone from the compacted changelog",
 			pos.CommittedAt.UTC().Format(time.RFC3339))
 	default:
-		r.from = pos.Next
+		r.from, r.asOf = pos.Next, pos.CommittedAt
 		log.next = pos.Next
 		return r, nil
 	}
@@ -112,7 +116,11 @@ func (r *restore) apply(f kafka.Fetched, now time.Time) (bool, error) {
 	}
 	pos := store.Position{TopicID: r.log.id, Next: next}
 	if r.task.hadOffsets {
-		pos.CommittedAt = now
+		// Until the end is reached the state stays as old as it was: a tombstone between here and the end may go while the restore is
+		// suspended, and the value that it deletes is in the store already.
+		if pos.CommittedAt = r.asOf; next >= r.to {
+			pos.CommittedAt = now
+		}
 	}
 	applied, err := r.task.db.Restore(r.log.store, r.entries, pos)
 	if err != nil {
@@ -121,127 +129,4 @@ func (r *restore) apply(f kafka.Fetched, now time.Time) (bool, error) {
 	r.restored += int64(applied)
 	r.log.next = next
 	return next >= r.to, nil
-}
-
-// startRestores opens a restore for each changelog of the new tasks. Ends that have nothing to replay end at once, and are reported too.
-func (th *thread) startRestores(ctx context.Context, tasks []*task) error {
-	var tps []kafka.TopicPartition
-	for _, t := range tasks {
-		for _, log := range t.changelogs {
-			tps = append(tps, log.tp)
-		}
-	}
-	starts, err := th.app.client.ListOffsets(ctx, tps, kafka.EarliestOffset, kafka.ReadUncommitted)
-	if err != nil {
-		return fmt.Errorf("start of the changelogs: %w", err)
-	}
-	// The high watermark, not the last stable offset (KAFKA-10167): under a dangling transaction the restore waits for its end.
-	ends, err := th.app.client.ListOffsets(ctx, tps, kafka.LatestOffset, kafka.ReadUncommitted)
-	if err != nil {
-		return fmt.Errorf("end of the changelogs: %w", err)
-	}
-	now := time.Now()
-	for _, t := range tasks {
-		if err := t.refuseUncounted(); err != nil {
-			return err
-		}
-		t.state = taskRestoring
-		for _, log := range t.changelogs {
-			log.id = th.topics[log.tp.Topic].ID
-			r, err := t.planRestore(log, bounds{starts[log.tp], ends[log.tp]}, th.app.tombstoneRetention[log.tp.Topic], now)
-			if err != nil {
-				return err
-			}
-			if r.reason != "" {
-				th.log.Warn("rebuilding a store from its changelog", "task", t.id.String(), "store", log.store, "reason", r.reason)
-			}
-			th.app.listen(func(l *Listener) {
-				if l.RestoreStart != nil {
-					l.RestoreStart(RestoreStart{t.id, log.store, TopicPartition(log.tp), r.from, r.to, r.reason})
-				}
-			})
-			if r.from >= r.to {
-				th.endRestore(r)
-				continue
-			}
-			th.restores[log.tp] = r
-			th.restorer.Set(log.tp, r.from)
-		}
-	}
-	return nil
-}
-
-func (th *thread) endRestore(r *restore) {
-	delete(th.restores, r.log.tp)
-	th.restorer.Remove(r.log.tp)
-	th.app.listen(func(l *Listener) {
-		if l.RestoreEnd != nil {
-			l.RestoreEnd(RestoreEnd{r.task.id, r.log.store, TopicPartition(r.log.tp), r.restored, time.Since(r.started)})
-		}
-	})
-}
-
-// restoreStep applies what the restore fetcher brought, and starts the tasks that are complete.
-func (th *thread) restoreStep() error {
-	for _, f := range th.restorer.Poll() {
-		r := th.restores[f.TopicPartition]
-		if r == nil {
-			continue // answered after its task had gone
-		}
-		if f.Err != nil {
-			return fmt.Errorf("restore of %s from offset %d: %w", f.TopicPartition, r.log.next, f.Err)
-		}
-		done, err := r.apply(f, time.Now())
-		if err != nil {
-			return err
-		}
-		if done {
-			th.endRestore(r)
-		}
-	}
-	for _, t := range th.tasks {
-		if t.state == taskRestoring && !th.restoring(t) {
-			if err := th.startTask(t); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (th *thread) restoring(t *task) bool {
-	for _, r := range th.restores {
-		if r.task == t {
-			return true
-		}
-	}
-	return false
-}
-
-// startTask lets a restored task process: stream times continue, processors start, and its partitions are fetched.
-func (th *thread) startTask(t *task) error {
-	for _, clock := range t.clocks {
-		if !th.app.cfg.WindowStreamTimeRestore {
-			break
-		}
-		at := t.db.Window(clock.store).MaxStart()
-		if saved, ok := t.db.StreamTime(clock.key); ok {
-			at = max(at, saved)
-		}
-		for _, q := range t.queues {
-			if th.app.repartition[q.tp.Topic] {
-				at = max(at, q.partitionTime)
-			}
-		}
-		clock.restore(at)
-	}
-	if err := t.start(); err != nil {
-		return err
-	}
-	t.state = taskRunning
-	for _, q := range t.queues {
-		th.queues[q.tp] = q
-		th.fetcher.Set(q.tp, q.position)
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,11 +34,14 @@ type thread struct {
 	groups   []*group
 	queues   map[kafka.TopicPartition]*queue // of running tasks
 	restores map[kafka.TopicPartition]*restore
+	arrived  []kafka.Fetched         // of restorer, not yet applied
 	topics   map[string]*kafka.Topic // what the tasks read and write, as of the last assignment
 
-	fencings   []time.Time // of the last fencingsWithin
-	generation int32       // of the last assignment
-	inPlace    bool        // the tasks were committed before the join and may go on where they are
+	fencings []time.Time // of the last fencingsWithin
+	// knownTransactions are the transactional ids of all members of the last generation.
+	knownTransactions []string
+	generation        int32 // of the last assignment
+	inPlace           bool  // the tasks were committed before the join and may go on where they are
 
 	lastCommit   time.Time
 	drainedSince time.Time // zero while some partition is not drained
@@ -98,7 +102,11 @@ func (th *thread) userData() []byte {
 	if err != nil {
 		th.log.Warn("the state folder cannot be listed; tasks may move without need", "error", err)
 	}
-	b, err := memberInfo{ProcessID: th.app.state.ProcessID(), Tasks: stored}.encode()
+	info := memberInfo{ProcessID: th.app.state.ProcessID(), Tasks: stored, Known: th.knownTransactions}
+	if th.app.cfg.ProcessingGuarantee == ExactlyOnce {
+		info.Transactions = []string{th.app.transactionalID(th.index)}
+	}
+	b, err := info.encode()
 	if err != nil {
 		th.log.Error("user data", "error", err)
 	}
@@ -117,7 +125,7 @@ func (th *thread) owned() []kafka.TopicPartition {
 func (th *thread) run(stop, work context.Context) (err error) {
 	th.work = work
 	th.fetcher = th.app.client.NewFetcher(kafka.FetcherConfig{Isolation: th.isolation})
-	th.restorer = th.app.client.NewFetcher(kafka.FetcherConfig{Isolation: func(string) kafka.Isolation { return kafka.ReadCommitted }})
+	th.restorer = th.app.newRestorer()
 	if err = th.newProducer(work); err == nil {
 		err = th.rebalances(stop, work)
 	}
@@ -156,6 +164,10 @@ func (th *thread) rebalances(stop, work context.Context) error {
 		}
 		if err != nil {
 			return fmt.Errorf("join group %s: %w", th.app.cfg.ApplicationID, err)
+		}
+		var info assignmentInfo
+		if err := json.Unmarshal(session.UserData, &info); err == nil { // else the leader is of another version
+			th.knownTransactions = info.Transactions
 		}
 		err = th.workOn(stop, work, session)
 		switch {
@@ -277,7 +289,7 @@ func (th *thread) loop(stop, work context.Context) error {
 		if err != nil {
 			return err
 		}
-		if done > 0 {
+		if done > 0 || len(th.arrived) > 0 {
 			continue
 		}
 		timer.Reset(max(time.Millisecond, time.Until(th.nextDue())))

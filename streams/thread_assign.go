@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,13 +25,14 @@ func (a *App) assign(ctx context.Context, members []kafka.Subscription) (map[str
 	if err := a.makeReady(ctx, p); err != nil {
 		return nil, err
 	}
-	candidates := make([]candidate, len(members))
+	candidates, infos := make([]candidate, len(members)), make([]memberInfo, len(members))
 	for i, m := range members {
 		c := candidate{id: m.MemberID, owned: map[TaskID]bool{}, stored: map[TaskID]bool{}}
 		info, err := decodeMemberInfo(m.UserData)
 		if err != nil {
 			a.log.Warn("a member's state is not considered in the assignment", "member", m.MemberID, "error", err)
 		}
+		infos[i] = info
 		for _, text := range info.Tasks {
 			var id TaskID
 			if _, err := fmt.Sscanf(text, "%d_%d", &id.Subtopology, &id.Partition); err == nil {
@@ -42,10 +44,15 @@ func (a *App) assign(ctx context.Context, members []kafka.Subscription) (map[str
 		}
 		candidates[i] = c
 	}
+	userData, err := json.Marshal(assignmentInfo{Transactions: a.endDeadTransactions(ctx, infos)})
+	if err != nil {
+		return nil, err
+	}
 	out := make(map[string]kafka.MemberAssignment, len(members))
-	for member, ids := range assignTasks(p.tasks, candidates) {
+	tasks := assignTasks(p.tasks, candidates)
+	for _, member := range members {
 		var tps []kafka.TopicPartition
-		for _, id := range ids {
+		for _, id := range tasks[member.MemberID] {
 			for _, s := range a.topology.subs[id.Subtopology].sources {
 				for _, topic := range s.topics {
 					if full := a.fullName(topic); id.Partition < p.counts[full] {
@@ -55,7 +62,7 @@ func (a *App) assign(ctx context.Context, members []kafka.Subscription) (map[str
 			}
 		}
 		slices.SortFunc(tps, kafka.TopicPartition.Compare)
-		out[member] = kafka.MemberAssignment{Partitions: tps}
+		out[member.MemberID] = kafka.MemberAssignment{Partitions: tps, UserData: userData}
 	}
 	return out, nil
 }
@@ -84,7 +91,7 @@ func (th *thread) assigned(ctx context.Context, s kafka.Session) error {
 
 	var kept, gone []*task
 	for _, t := range th.tasks {
-		if keep && t.state == taskRunning && slices.Contains(want, t.id) {
+		if keep && slices.Contains(want, t.id) {
 			kept = append(kept, t)
 		} else {
 			gone = append(gone, t)
@@ -97,6 +104,10 @@ func (th *thread) assigned(ctx context.Context, s kafka.Session) error {
 	if err := th.learnTopics(ctx); err != nil {
 		return err
 	}
+	if err := th.checkChangelogs(kept); err != nil {
+		return err
+	}
+	th.resumeRestores()
 	var fresh []*task
 	for _, id := range want {
 		if slices.ContainsFunc(kept, func(t *task) bool { return t.id == id }) {
@@ -122,6 +133,21 @@ func (th *thread) assigned(ctx context.Context, s kafka.Session) error {
 		return err
 	}
 	return th.restoreStep()
+}
+
+// checkChangelogs refuses to go on with a changelog that was deleted and made again meanwhile: what the tasks have written is gone with it.
+func (th *thread) checkChangelogs(kept []*task) error {
+	for _, t := range kept {
+		for _, log := range t.changelogs {
+			if log.id != th.topics[log.tp.Topic].ID {
+				return &LocalStateError{
+					Task: t.id, Store: log.store, Path: th.app.state.TaskDir(t.id.String()),
+					Reason: fmt.Sprintf("changelog topic %s was deleted and created again while the application ran", log.tp.Topic),
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func (th *thread) reportTasks() {
@@ -264,10 +290,9 @@ func (th *thread) detach(t *task) {
 		t.reportMisplaced(q)
 	}
 	th.fetcher.Remove(t.partitions()...)
-	for tp, r := range th.restores {
+	for _, r := range th.restores {
 		if r.task == t {
-			delete(th.restores, tp)
-			th.restorer.Remove(tp)
+			th.suspendRestore(r)
 		}
 	}
 }

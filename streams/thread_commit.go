@@ -151,6 +151,11 @@ func (th *thread) nextDue() time.Time {
 	if at, ok := th.nextPunctuation(); ok && at.Before(due) {
 		due = at
 	}
+	if len(th.restores) > 0 { // somebody has to notice one that does not move
+		if at := time.Now().Add(stallNotice / 2); at.Before(due) {
+			due = at
+		}
+	}
 	return due
 }
 

@@ -160,7 +160,7 @@ func TestKilledInstanceLosesNoBadRecord(t *testing.T) {
 	want, bad := map[string]int64{}, map[string]bool{}
 	next := map[int32]int64{}
 	for round := range rounds {
-		i := startInstance(t, l.config.Bootstrap[0], l.config.StateDir, streams.AtLeastOnce)
+		i := startInstance(t, l.config.Bootstrap[0], l.config.StateDir)
 		messages := make([]kafka.Message, perRound)
 		for n := range messages {
 			o := feed.Order{OrderID: fmt.Sprintf("ord-%d-%d", round, n), StoreID: fmt.Sprint("store-", 17+rng.IntN(6)), Status: feed.Placed,
@@ -195,7 +195,7 @@ func TestKilledInstanceLosesNoBadRecord(t *testing.T) {
 		<-sent
 		l.removeMembers()
 	}
-	i := startInstance(t, l.config.Bootstrap[0], l.config.StateDir, streams.AtLeastOnce)
+	i := startInstance(t, l.config.Bootstrap[0], l.config.StateDir)
 	i.await("state RUNNING", 1)
 	l.awaitLag()
 	if err := i.stdin.Close(); err != nil {

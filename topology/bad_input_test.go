@@ -271,7 +271,17 @@ func TestBadInput(t *testing.T) {
 	if len(cases) < 60 {
 		t.Fatalf("only %d cases", len(cases))
 	}
-	l := badInputLab(t)
+	for _, guarantee := range []streams.Guarantee{streams.AtLeastOnce, streams.ExactlyOnce} {
+		t.Run(string(guarantee), func(t *testing.T) {
+			l := badInputLab(t)
+			l.config.ProcessingGuarantee = guarantee
+			testBadInput(t, l, cases)
+		})
+	}
+}
+
+func testBadInput(t *testing.T, l *lab, cases []*badCase) {
+	t.Helper()
 	var w watch
 	stop := l.start(topology.Hooks{}, w.listener())
 	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{})

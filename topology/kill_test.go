@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/windowed-order-counter/lab/feed"
 	"github.com/windowed-order-counter/lab/internal/kafka"
@@ -21,13 +22,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv makes the test binary an instance of the application instead: its value is "<bootstrap> <state folder> <guarantee>".
+// childEnv makes the test binary an instance of the application instead: its value is "<bootstrap> <state folder> key=value …".
 const childEnv = "LAB_TEST_INSTANCE"
 
 func TestMain(m *testing.M) {
 	if v := os.Getenv(childEnv); v != "" {
 		f := strings.Fields(v)
-		if err := runChild(f[0], f[1], streams.Guarantee(f[2])); err != nil {
+		if err := runChild(f[0], f[1], f[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // runChild counts until its standard input ends, with a line on standard output for each thing that happens.
-func runChild(bootstrap, dir string, guarantee streams.Guarantee) error {
+func runChild(bootstrap, dir string, properties []string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -50,10 +51,13 @@ func runChild(bootstrap, dir string, guarantee streams.Guarantee) error {
 	}
 	cfg := streams.DefaultConfig()
 	cfg.ApplicationID, cfg.Bootstrap, cfg.StateDir = topology.ApplicationID, []string{bootstrap}, dir
-	cfg.ProcessingGuarantee = guarantee
 	cfg.CommitInterval = 5 * time.Millisecond // so that many kills fall into a commit
 	cfg.SessionTimeout, cfg.HeartbeatInterval = 6*time.Second, 500*time.Millisecond
 	cfg.RepartitionPurgeInterval = 50 * time.Millisecond
+	cfg, err = streams.ParseProperties(cfg, properties)
+	if err != nil {
+		return err
+	}
 	cfg.Listener = streams.Listener{
 		StateChanged: func(s streams.StateChange) { fmt.Println("state", s.To) },
 		Committed:    func(c streams.Commit) { fmt.Println("commit", c.Records) },
@@ -73,14 +77,14 @@ type instance struct {
 	lines chan string
 }
 
-func startInstance(t *testing.T, bootstrap, dir string, guarantee streams.Guarantee) *instance {
+func startInstance(t *testing.T, bootstrap, dir string, properties ...string) *instance {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := &instance{t: t, cmd: exec.Command(exe), lines: make(chan string, 10_000)}
-	i.cmd.Env = append(os.Environ(), childEnv+"="+bootstrap+" "+dir+" "+string(guarantee))
+	i.cmd.Env = append(os.Environ(), childEnv+"="+strings.Join(append([]string{bootstrap, dir}, properties...), " "))
 	i.cmd.Stderr = os.Stderr
 	if i.stdin, err = i.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -166,7 +170,7 @@ func killedInstanceLosesNothing(t *testing.T, guarantee streams.Guarantee) {
 	want := map[string]int64{}
 	base := time.UnixMilli(1789207200000)
 	for round := range rounds {
-		i := startInstance(t, bootstrap, l.config.StateDir, guarantee)
+		i := startInstance(t, bootstrap, l.config.StateDir, "processing.guarantee="+string(guarantee))
 		rows := make([]row, perRound)
 		for n := range rows {
 			o := feed.Order{OrderID: fmt.Sprintf("ord-%d-%d", round, n), StoreID: fmt.Sprint("store-", 17+rng.IntN(6)), Status: feed.Placed,
@@ -193,7 +197,7 @@ func killedInstanceLosesNothing(t *testing.T, guarantee streams.Guarantee) {
 		<-sent
 		l.removeMembers()
 	}
-	i := startInstance(t, bootstrap, l.config.StateDir, guarantee)
+	i := startInstance(t, bootstrap, l.config.StateDir, "processing.guarantee="+string(guarantee))
 	i.await("state RUNNING", 1)
 	l.awaitLag()
 	if err := i.stdin.Close(); err != nil {
@@ -216,4 +220,62 @@ func killedInstanceLosesNothing(t *testing.T, guarantee streams.Guarantee) {
 		}
 	}
 	t.Logf("%d orders, %d kills, %d counted again", rounds*perRound, rounds, replayed)
+}
+
+// Two instances process exactly once; one is killed in the middle of a transaction that would stay open for a minute. The other takes over
+// as soon as the group lets it: the leader ends the dead member's transaction, which would hold back the repartition topic and the offsets.
+func TestTakeoverDoesNotWaitForTheDeadTransaction(t *testing.T) {
+	l := newLab(t)
+	bootstrap := l.config.Bootstrap[0]
+	properties := []string{"processing.guarantee=exactly_once_v2", "commit.interval.ms=50000", "commit.idle.ms=-1", "transaction.timeout.ms=60000"}
+	victim := startInstance(t, bootstrap, l.config.StateDir, properties...)
+	victim.await("state RUNNING", 1)
+	survivor := startInstance(t, bootstrap, t.TempDir(), "processing.guarantee=exactly_once_v2")
+	survivor.await("state RUNNING", 1)
+	victim.await("state RUNNING", 1)
+
+	rows := labInput()[:300]
+	l.send(topology.OrdersPlaced, rows...)
+	// The victim is in a transaction once its output is in the repartition topic, uncommitted.
+	repartition := topology.ApplicationID + "-" + topology.Repartition
+	tps := []kafka.TopicPartition{{Topic: repartition, Partition: 0}, {Topic: repartition, Partition: 1}}
+	open := func() bool {
+		high, err := l.client.ListOffsets(l.ctx, tps, kafka.LatestOffset, kafka.ReadUncommitted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stable, err := l.client.ListOffsets(l.ctx, tps, kafka.LatestOffset, kafka.ReadCommitted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stable[tps[0]] < high[tps[0]] || stable[tps[1]] < high[tps[1]]
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !open() {
+		select {
+		case <-tick.C:
+		case <-l.ctx.Done():
+			t.Fatal("no open transaction")
+		}
+	}
+	if err := victim.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	victim.drain()
+	_ = victim.cmd.Wait() // it was killed
+	killed := time.Now()
+	l.awaitLag()
+	t.Logf("taken over and caught up %s after the kill; the session lasts 6 s, the transaction 60 s", time.Since(killed).Round(time.Millisecond))
+	if time.Since(killed) > 40*time.Second {
+		t.Error("the transaction's timeout was waited for")
+	}
+	want := map[string]string{"store-17": "50", "store-18": "40", "store-19": "50", "store-20": "40", "store-21": "50", "store-22": "40"}
+	got := map[string]string{}
+	for key, r := range last(l.read(topology.OrdersPerStore)) {
+		got[key] = r.Value
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("running counts (-want +got):\n%s", diff)
+	}
 }

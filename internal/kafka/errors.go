@@ -172,7 +172,7 @@ func actionOf(api int16, code Code) Action {
 		return ActRejoin
 	}
 	switch kmsg.Key(api) {
-	case kmsg.Produce, kmsg.Fetch, kmsg.ListOffsets, kmsg.DeleteRecords, kmsg.Metadata:
+	case kmsg.Produce, kmsg.Fetch, kmsg.ListOffsets, kmsg.DeleteRecords, kmsg.Metadata, kmsg.DescribeProducers:
 		return partitionAction(kmsg.Key(api), code)
 	case kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.AddOffsetsToTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit:
 		return txnAction(kmsg.Key(api), code)

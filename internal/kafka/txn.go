@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -392,4 +393,17 @@ func (p *Producer) classify(act Action, err error) error {
 	default:
 		return fmt.Errorf("%w: %w", ErrAbortable, err)
 	}
+}
+
+// EndTransaction aborts what is open under a transactional id, and fences the producer that has it: whoever uses the id next must begin with
+// InitProducerId. timeout is the transaction timeout that the coordinator is to remember.
+func (c *Client) EndTransaction(ctx context.Context, id string, timeout time.Duration) error {
+	p := &Producer{c: c, cfg: ProducerConfig{TransactionalID: id, TransactionTimeout: timeout}}
+	version, err := c.TransactionVersion(ctx)
+	if err != nil {
+		return err
+	}
+	p.txn.v2 = version >= 2
+	_, err = p.initProducerID(ctx)
+	return err
 }

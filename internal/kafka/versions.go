@@ -36,6 +36,7 @@ var maxVersions = map[kmsg.Key]int16{
 	kmsg.DescribeConfigs:         4,
 	kmsg.IncrementalAlterConfigs: 1,
 	kmsg.DeleteGroups:            2,
+	kmsg.DescribeProducers:       0,
 	kmsg.DescribeTransactions:    0,
 	kmsg.ListTransactions:        0,
 	kmsg.OffsetDelete:            0,
