@@ -23,7 +23,7 @@ func requestStop(f files, id process.ID) error {
 	if running, err := id.Running(); err != nil || !running {
 		return err
 	}
-	return atomicfile.Write(f.stop, nil)
+	return atomicfile.Write(f.stop, nil, 0o644)
 }
 
 // untilStopped returns a context that ends when requestStop is called, and makes the process deaf to its console.

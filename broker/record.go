@@ -54,7 +54,7 @@ func (r Record) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(raw, '\n'))
+	return atomicfile.Write(path, append(raw, '\n'), 0o644)
 }
 
 // readRecord reads what write stored, or returns ErrNotRunning if there is nothing.

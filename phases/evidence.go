@@ -2,11 +2,13 @@ package phases
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/windowed-order-counter/lab/internal/atomicfile"
 	"github.com/windowed-order-counter/lab/internal/journal"
@@ -20,7 +22,7 @@ func (r *run) write(name string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(path, content); err != nil {
+	if err := atomicfile.Write(path, content, 0o644); err != nil {
 		return err
 	}
 	r.Console.Printf("  wrote observations/%s (%d lines)", name, bytes.Count(content, []byte{'\n'}))
@@ -58,9 +60,41 @@ func (r *run) instanceLines() (all, firstRecords []string, err error) {
 	return all, firstRecords, nil
 }
 
+// linesSince are the lines of all instances of the lab's application from a point in time on.
+func (r *run) linesSince(t time.Time) ([]string, error) {
+	events, err := journal.ReadAll(r.Workspace.Journals(), topology.ApplicationID)
+	var all []string
+	for i := range events {
+		if !events[i].Time.Before(t) {
+			all = append(all, events[i].Line())
+		}
+	}
+	return all, err
+}
+
 // section is a part of an evidence file under its own heading.
 func section(title string, content []byte) []byte {
 	return fmt.Appendf(nil, "# %s\n%s\n", title, bytes.TrimRight(content, "\n"))
 }
 
 func lines(list []string) []byte { return []byte(strings.Join(list, "\n") + "\n") }
+
+// showCounts returns the running counts, the last of each store, and prints them.
+func (r *run) showCounts(ctx context.Context) ([]byte, error) {
+	last, err := r.rows(ctx, topology.OrdersPerStore, true)
+	for row := range bytes.Lines(last) {
+		r.Console.Printf("  %s", bytes.TrimSpace(row))
+	}
+	return last, err
+}
+
+// excess says what makes there be more than the orders lead to, prints it as a warning and returns it for the evidence.
+func (r *run) excess(what string) (string, error) {
+	killed, err := crashes(r.Workspace)
+	if err != nil {
+		return "", err
+	}
+	why := cmp.Or(becauseKilled(killed), "no instance here was killed, so other orders, or another application, led to them")
+	r.Console.Warnf("%s: %s", what, why)
+	return why, nil
+}

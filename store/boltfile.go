@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/windowed-order-counter/lab/internal/filelock"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 )
@@ -175,7 +176,7 @@ func (f *boltFile) close() error {
 	}
 	// Bolt could not open the file, or cannot close it. Its memory map stays until the process ends and keeps the
 	// descriptor's lock alive, so that closing the descriptor is not enough.
-	if closeErr := errors.Join(unlock(f.os), f.os.Close()); closeErr != nil && !errors.Is(closeErr, os.ErrClosed) {
+	if closeErr := errors.Join(filelock.Unlock(f.os), f.os.Close()); closeErr != nil && !errors.Is(closeErr, os.ErrClosed) {
 		return errors.Join(err, closeErr)
 	}
 	return err

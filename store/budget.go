@@ -11,8 +11,7 @@ type Budget struct {
 	lru               list // clean entries of all stores, least recently used first
 }
 
-// NewBudget returns a budget of max bytes. With 0 every put is over budget, which gives one output per input, as a cache
-// size of 0 does in Kafka Streams.
+// NewBudget returns a budget of max bytes. With 0 every put is over budget.
 func NewBudget(max int64) *Budget { return &Budget{max: max} }
 
 // Used is the size of all entries, dirty and clean, in bytes.

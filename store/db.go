@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/windowed-order-counter/lab/internal/filelock"
 	bolt "go.etcd.io/bbolt"
 )
 
@@ -137,7 +138,7 @@ func removeState(path, markPath string) error {
 	if err != nil {
 		return err
 	}
-	free, err := tryLock(f)
+	free, err := filelock.TryFile(f)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}

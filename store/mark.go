@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/windowed-order-counter/lab/internal/atomicfile"
 )
 
 // state.mark says whether the Bolt file beside it can be trusted. Commits are not synced, so after the machine (not only
@@ -40,7 +42,7 @@ func readMark(path string) (string, error) {
 	return strings.TrimSuffix(string(b), "\n"), nil
 }
 
-func writeMark(path, text string) error { return writeAtomically(path, []byte(text+"\n")) }
+func writeMark(path, text string) error { return atomicfile.Write(path, []byte(text+"\n"), fileMode) }
 
 func openMark(bootID string) string { return markOpen + bootID }
 

@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
+
+	"github.com/windowed-order-counter/lab/internal/atomicfile"
+	"github.com/windowed-order-counter/lab/internal/filelock"
 )
 
 const (
@@ -33,7 +35,7 @@ func (e *LockedError) Error() string {
 // StateDir is the state folder of one instance of an application. It holds the folders of its tasks.
 type StateDir struct {
 	path      string
-	lock      *os.File
+	lock      *filelock.Lock
 	processID string
 }
 
@@ -43,75 +45,19 @@ func OpenStateDir(path string) (*StateDir, error) {
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return nil, fmt.Errorf("create state folder: %w", err)
 	}
-	lock, err := acquireLock(path)
+	lock, err := filelock.Try(filepath.Join(path, lockFile))
+	var held *filelock.HeldError
+	if errors.As(err, &held) {
+		return nil, &LockedError{Path: path, PID: held.PID}
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lock state folder: %w", err)
 	}
 	d := &StateDir{path: path, lock: lock}
 	if d.processID, err = loadProcessID(filepath.Join(path, processIDFile)); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
-}
-
-// acquireLock takes the lock and writes the pid for others to read.
-func acquireLock(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockFile)
-	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
-		if err != nil {
-			return nil, fmt.Errorf("open lock of state folder: %w", err)
-		}
-		held, err := tryLock(f)
-		if err == nil && !held {
-			err = &LockedError{Path: dir, PID: readPID(f)}
-		}
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		// Somebody may have deleted the folder between open and lock: then the lock is on a file that has no name, and
-		// would keep nobody out.
-		if same, err := hasName(f, path); err != nil || !same {
-			if err = errors.Join(err, f.Close()); err != nil {
-				return nil, fmt.Errorf("lock state folder: %w", err)
-			}
-			if err = os.MkdirAll(dir, dirMode); err != nil {
-				return nil, fmt.Errorf("create state folder: %w", err)
-			}
-			continue
-		}
-		err = f.Truncate(0)
-		if err == nil {
-			_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("write pid to lock of state folder: %w", err), f.Close())
-		}
-		return f, nil
-	}
-}
-
-func hasName(f *os.File, path string) (bool, error) {
-	locked, err := f.Stat()
-	if err != nil {
-		return false, err
-	}
-	named, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && os.SameFile(locked, named), err
-}
-
-// readPID returns the holder's pid, 0 if the file does not tell: the holder may be between taking the lock and writing.
-func readPID(f *os.File) int {
-	var buf [32]byte
-	n, _ := f.ReadAt(buf[:], 0) // a short file is the normal case; an unreadable one names nobody
-	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
-	if err != nil || pid < 0 {
-		return 0
-	}
-	return pid
 }
 
 var processIDForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
@@ -131,7 +77,7 @@ func loadProcessID(path string) (string, error) {
 		return "", fmt.Errorf("read process id: %w", err)
 	}
 	id := newUUID()
-	if err := writeAtomically(path, []byte(id+"\n")); err != nil {
+	if err := atomicfile.Write(path, []byte(id+"\n"), fileMode); err != nil {
 		return "", fmt.Errorf("write process id: %w", err)
 	}
 	return id, nil
@@ -169,13 +115,12 @@ func (d *StateDir) Tasks() ([]string, error) {
 	return tasks, nil
 }
 
-// Close releases the lock. The lock file stays, empty: deleting it could take it from under a process that has just
-// opened it.
+// Close releases the lock. The lock file stays: deleting it could take it from under a process that has just opened it.
 func (d *StateDir) Close() error {
 	if d.lock == nil {
 		return nil
 	}
-	err := errors.Join(d.lock.Truncate(0), d.lock.Close())
+	err := d.lock.Release()
 	d.lock = nil
 	if err != nil {
 		return fmt.Errorf("release state folder %s: %w", d.path, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/windowed-order-counter/lab/internal/filelock"
 )
 
 // helperHoldLock locks the folder, says so, and waits to be killed.
@@ -66,7 +67,7 @@ func TestStateDirLeftOverLock(t *testing.T) {
 
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		noError(t, err)
-		if free, err := tryLock(f); err != nil || !free {
+		if free, err := filelock.TryFile(f); err != nil || !free {
 			t.Fatal(free, err)
 		}
 		var locked *LockedError

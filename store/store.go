@@ -68,6 +68,9 @@ type Spec struct {
 	Logged bool
 	// OldValues says that Flush hands over with each change the value that the flush before it left, which costs a read.
 	OldValues bool
+	// EveryDeletion says that Flush hands over each deletion, also of a key that has no value, as Kafka Streams logs and
+	// forwards them where it has no record cache.
+	EveryDeletion bool
 }
 
 // minSegmentInterval is the shortest segment of a window store (Kafka Streams 4.3.1, Stores.defaultSegmentInterval).

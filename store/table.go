@@ -210,7 +210,7 @@ func (t *table) flush(fn func(Change) error) error {
 			e.logged = presenceAbsent
 			// A deletion is dropped if the changelog has no value for the key (Kafka Streams 4.3.1,
 			// CachingKeyValueStore.putAndMaybeForward, which reads the store below the cache).
-			if !had {
+			if !had && !t.spec.EveryDeletion {
 				continue
 			}
 		}

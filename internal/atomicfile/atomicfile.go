@@ -4,20 +4,21 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 )
 
-// Write replaces path with data. The data is on disk before the name points at it, and the name is on disk before Write returns.
-func Write(path string, data []byte) error {
+// Write replaces path with data, with that mode. The data is on disk before the name points at it, and the name is on disk before Write returns.
+func Write(path string, data []byte, mode fs.FileMode) error {
 	folder := filepath.Dir(path)
 	tmp, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Sync(), tmp.Close())
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
 	if err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}

@@ -10,7 +10,7 @@ func TestWriteReplacesWhole(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "run.json")
 	for _, want := range []string{"a long first content", "short", ""} {
-		if err := Write(path, []byte(want)); err != nil {
+		if err := Write(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(path)
@@ -27,7 +27,7 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, "child"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(path, []byte("x")); err == nil {
+	if err := Write(path, []byte("x"), 0o644); err == nil {
 		t.Fatal("a file replaced a folder that is not empty")
 	}
 	onlyFile(t, folder, "taken")

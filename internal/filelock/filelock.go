@@ -24,8 +24,6 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s is locked by process %d", e.Path, e.PID)
 }
 
-var errHeld = errors.New("held")
-
 // Lock is a lock that this process has.
 type Lock struct{ file *os.File }
 
@@ -59,16 +57,25 @@ func try(path string) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(f); err != nil {
-		defer f.Close()
-		if !errors.Is(err, errHeld) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		text, _ := os.ReadFile(path) // the pid is only for the message
-		pid, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-		return nil, &HeldError{Path: path, PID: pid}
+	free, err := TryFile(f)
+	if err == nil && !free {
+		err = &HeldError{Path: path, PID: readPID(f)}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return &Lock{file: f}, nil
+}
+
+// readPID returns the holder's pid, 0 if the file does not tell: the holder may be between taking the lock and writing.
+func readPID(f *os.File) int {
+	var buf [32]byte
+	n, _ := f.ReadAt(buf[:], 0) // a short file is the normal case; an unreadable one names nobody
+	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil || pid < 0 {
+		return 0
+	}
+	return pid
 }
 
 // current reports whether path still names the locked file.

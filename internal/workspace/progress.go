@@ -63,5 +63,5 @@ func writeJSON(path string, v any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(raw, '\n'))
+	return atomicfile.Write(path, append(raw, '\n'), 0o644)
 }

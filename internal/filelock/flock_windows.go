@@ -1,4 +1,4 @@
-package store
+package filelock
 
 import (
 	"errors"
@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock takes an exclusive lock on the file, the one that Bolt takes on its files, and reports whether it got it. It
+// TryFile takes an exclusive lock on the file, the one that bbolt takes on its files, and reports whether it got it. It
 // covers one byte at the far end, so that the contents stay readable. The system releases it when the handle is closed.
-func tryLock(f *os.File) (bool, error) {
+func TryFile(f *os.File) (bool, error) {
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0,
 		lockedByte())
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
@@ -21,8 +21,8 @@ func tryLock(f *os.File) (bool, error) {
 	return true, nil
 }
 
-// unlock releases the lock of tryLock or of Bolt.
-func unlock(f *os.File) error {
+// Unlock releases the lock of TryFile or of bbolt.
+func Unlock(f *os.File) error {
 	if err := windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, lockedByte()); err != nil {
 		return &os.PathError{Op: "UnlockFileEx", Path: f.Name(), Err: err}
 	}
@@ -33,6 +33,3 @@ func lockedByte() *windows.Overlapped {
 	const far = 1<<32 - 1
 	return &windows.Overlapped{Offset: far, OffsetHigh: far}
 }
-
-// syncDir does nothing: Windows has no way to flush a folder.
-func syncDir(string) error { return nil }
