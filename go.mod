@@ -26,4 +26,5 @@ require (
 	github.com/russross/blackfriday/v2 v2.1.0 // indirect
 	golang.org/x/term v0.44.0 // indirect
 	golang.org/x/tools v0.36.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
 )

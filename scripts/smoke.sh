@@ -75,12 +75,23 @@ last_line phases '^PASS '
 [ "$(wc -l <"$dir/observations/phase-1.txt")" -eq 115 ] || die "phase-1.txt has not 115 lines"
 [ "$(grep -c 'first record for' "$dir/observations/phase-1-log.txt")" -eq 6 ] || die "phase-1-log.txt has not six stores"
 
+for row in 'T10:01:00Z	1' 'T10:00:00Z	51' 'T10:03:00Z	1'; do
+  [ "$(grep -c "^store-17|2026-09-12$row\$" "$dir/observations/phase-3.txt")" -eq 1 ] || die "phase-3.txt has not one line $row"
+done
+[ "$(grep -c 'WARN Skipping record for expired window' "$dir/observations/phase-3.txt")" -eq 1 ] || die "phase-3.txt has not one warning"
+grep -q '^store-17	54$' "$dir/observations/phase-3.txt" || die "phase-3.txt has no running count 54"
+[ "$(wc -l <"$dir/observations/phase-4.txt")" -eq 2 ] || die "phase-4.txt has not 2 lines"
+grep -q '^ord-1042	PAID|{' "$dir/observations/phase-4.txt" || die "phase-4.txt has no order joined with PAID"
+grep -q '^ord-1042	SHIPPED|{' "$dir/observations/phase-4.txt" || die "phase-4.txt has no order joined with SHIPPED"
+grep -q '^store-17	57$' "$dir/observations/phase-4-log.txt" || die "phase-4-log.txt has no running count 57"
+
 step verify run verify
 last_line verify '^PASS '
 step verify-json run verify --json
 grep -q '"verdict"' "$work/verify-json.out" || die "verify --json has no verdict"
 
 step status run status
+expect status '^late records +1$'
 step topics run topics
 for topic in orders.placed orders.status analytics.high-value-orders analytics.orders-per-store \
   analytics.orders-per-store-minute analytics.orders-with-status order-counter-orders-by-store-repartition \

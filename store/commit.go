@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -74,7 +76,14 @@ func (db *DB) Rollback() {
 	}
 }
 
-// Restore applies changelog records to a store and moves its position, in one Bolt transaction. A window store first
+// restoreChunk is the number of entries in one Bolt transaction of a large Restore. Bolt holds each page that a
+// transaction touches as a node in memory, about 10 KB for small rows.
+const restoreChunk = 4096
+
+// Restore applies changelog records to a store and moves its position. Entries of the same key apply in their order. A
+// large batch is written in the order of keys, so that it goes through the file once whatever its size: in the order of
+// the changelog each entry would be on another page. It takes several Bolt transactions then, and the position is in the
+// last of them: after a crash in between the same records are restored again, over themselves. A window store first
 // advances its largest window start over the whole batch and then skips the records of dead segments, as Kafka Streams
 // 4.3.1 does (AbstractRocksDBSegmentedBytesStore.restoreAllInternal); applied counts the others.
 //
@@ -106,39 +115,28 @@ func (db *DB) Restore(store string, entries []Entry, pos Position) (applied int,
 		}
 	}
 	t.maxStart = maxStart
-	err = db.update("restore", func(tx *bolt.Tx, meta *bolt.Bucket) error {
-		w, err := t.writer(tx, meta)
-		if err != nil {
-			return err
-		}
-		for i := range entries {
-			e := &entries[i]
-			if e.Key == nil {
-				continue
-			}
-			segment := int64(noSegment)
-			if t.spec.Kind == WindowKind {
-				if segment = t.segment(windowStart(e.Key)); segment < t.minLiveSegment(t.maxStart) {
-					continue
-				}
-			}
-			var row []byte
-			if e.Value != nil {
-				row = binary.BigEndian.AppendUint64(make([]byte, 0, timestampLen+len(e.Value)), uint64(e.Timestamp))
-				row = append(row, e.Value...)
-			}
-			if err := w.set(segment, e.Key, row); err != nil {
+	rest := entries
+	if len(rest) > restoreChunk {
+		rest = slices.SortedStableFunc(slices.Values(rest), func(a, b Entry) int { return bytes.Compare(a.Key, b.Key) })
+	}
+	for last := false; !last; {
+		chunk := rest[:min(len(rest), restoreChunk)]
+		rest = rest[len(chunk):]
+		last = len(rest) == 0
+		err = db.update("restore", func(tx *bolt.Tx, meta *bolt.Bucket) error {
+			n, err := t.restore(tx, meta, chunk)
+			if err != nil {
 				return err
 			}
-			applied++
+			applied += n
+			if !last {
+				return nil
+			}
+			return putPosition(meta, store, pos)
+		})
+		if err != nil {
+			return 0, err
 		}
-		if err := w.finish(meta); err != nil {
-			return err
-		}
-		return putPosition(meta, store, pos)
-	})
-	if err != nil {
-		return 0, err
 	}
 	for i := range entries {
 		if e := t.overlay.entries[string(entries[i].Key)]; e != nil {
@@ -148,6 +146,36 @@ func (db *DB) Restore(store string, entries []Entry, pos Position) (applied int,
 	t.settle()
 	db.setPosition(store, pos)
 	return applied, db.check("restore")
+}
+
+// restore puts entries into Bolt and counts those that are not expired.
+func (t *table) restore(tx *bolt.Tx, meta *bolt.Bucket, entries []Entry) (applied int, err error) {
+	w, err := t.writer(tx, meta)
+	if err != nil {
+		return 0, err
+	}
+	for i := range entries {
+		e := &entries[i]
+		if e.Key == nil {
+			continue
+		}
+		segment := int64(noSegment)
+		if t.spec.Kind == WindowKind {
+			if segment = t.segment(windowStart(e.Key)); segment < t.minLiveSegment(t.maxStart) {
+				continue
+			}
+		}
+		var row []byte
+		if e.Value != nil {
+			row = binary.BigEndian.AppendUint64(make([]byte, 0, timestampLen+len(e.Value)), uint64(e.Timestamp))
+			row = append(row, e.Value...)
+		}
+		if err := w.set(segment, e.Key, row); err != nil {
+			return 0, err
+		}
+		applied++
+	}
+	return applied, w.finish(meta)
 }
 
 // Reset empties a store and forgets its position, for a rebuild from the start of the changelog. Uncommitted entries of

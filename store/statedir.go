@@ -60,6 +60,15 @@ func OpenStateDir(path string) (*StateDir, error) {
 	return d, nil
 }
 
+// ProcessIDIn returns the process id of a state folder that nobody need have open; "" if it has none.
+func ProcessIDIn(path string) string {
+	b, err := os.ReadFile(filepath.Join(path, processIDFile))
+	if id := strings.TrimSpace(string(b)); err == nil && processIDForm.MatchString(id) {
+		return id
+	}
+	return ""
+}
+
 var processIDForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // loadProcessID reads the process id, or makes one. A damaged file is an error rather than a new id: the id is part of

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -44,9 +45,14 @@ func eachGuarantee(t *testing.T, test func(t *testing.T, c *counting)) {
 	}
 }
 
-func newCounting(t *testing.T) *counting {
+func newCounting(t *testing.T, opts ...brokertest.Option) *counting {
 	t.Helper()
-	c := &counting{t: t, bootstrap: brokertest.Start(t), dir: t.TempDir(), guarantee: streams.AtLeastOnce}
+	return newCountingOn(t, brokertest.Start(t, opts...))
+}
+
+func newCountingOn(t *testing.T, bootstrap string) *counting {
+	t.Helper()
+	c := &counting{t: t, bootstrap: bootstrap, dir: t.TempDir(), guarantee: streams.AtLeastOnce}
 	unique := fmt.Sprintf("%s-%d", strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), time.Now().UnixNano())
 	c.app, c.in, c.out = unique, unique+"-lines", unique+"-counts"
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
@@ -312,6 +318,49 @@ func TestAppRefusesWrongPartitionCount(t *testing.T) {
 	err := start(t, c.topology(), c.config()).wait()
 	if err == nil || !strings.Contains(err.Error(), topic+" has invalid partitions: expected: 2; actual: 5") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A topic of that name but made for something else would lose this application's state to its retention.
+func TestAppRefusesTopicsOfAnother(t *testing.T) {
+	c := newCounting(t)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	topic := c.app + "-words-changelog"
+	if _, err := c.client.CreateTopics(ctx, []kafka.TopicSpec{{Name: topic, Partitions: 2, Replication: -1,
+		Configs: []kafka.ConfigEntry{{Name: "cleanup.policy", Value: "delete"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	err := start(t, c.topology(), c.config()).wait()
+	if err == nil || !strings.Contains(err.Error(), topic+" has cleanup.policy=delete, this application needs compact") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A state file that is damaged under a running instance, here cut to nothing as by a full disk's repair, cost the whole process its life. It
+// is this task's loss alone: the file is rebuilt from the changelog, and counting goes on.
+func TestAppRebuildsLostState(t *testing.T) { eachGuarantee(t, appRebuildsLostState) }
+
+func appRebuildsLostState(t *testing.T, c *counting) {
+	c.send("a", "b", "a", "c", "a")
+	cfg := c.config()
+	cfg.CacheMaxBytes = 1 // reads go to the file
+	r := start(t, c.topology(), cfg)
+	r.await(streams.StateRunning)
+	c.awaitCounts(map[string]string{"a": "3", "b": "1", "c": "1"})
+	files, err := filepath.Glob(filepath.Join(c.dir, c.app, "*", "state.db"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("state files %v: %v", files, err)
+	}
+	for _, f := range files {
+		if err := os.Truncate(f, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.send("a", "b", "c", "d")
+	c.awaitCounts(map[string]string{"a": "4", "b": "2", "c": "2", "d": "1"})
+	if err := r.end(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -28,6 +28,16 @@ type assignmentInfo struct {
 
 const memberInfoVersion = 1
 
+// ProcessOf returns which process a member of a group belongs to, as the user data of its subscription tells: the process id of its state
+// folder (store.ProcessIDIn). It is "" for a member of anything else.
+func ProcessOf(userData []byte) string {
+	m, err := decodeMemberInfo(userData)
+	if err != nil {
+		return ""
+	}
+	return m.ProcessID
+}
+
 func (m memberInfo) encode() ([]byte, error) {
 	m.Version = memberInfoVersion
 	return json.Marshal(m)

@@ -147,6 +147,7 @@ type nodeOptions struct{ name string }
 type sourceOptions struct {
 	name      string
 	extractor any // a TimestampExtractor[K, V]
+	reuse     bool
 }
 
 // Name is the option that WithName makes.
@@ -182,6 +183,16 @@ func EventTime[K, V any](extractor TimestampExtractor[K, V]) SourceOption {
 	return eventTime{extractor}
 }
 
+type reuseSourceTopic struct{}
+
+func (reuseSourceTopic) applySource(o *sourceOptions) { o.reuse = true }
+
+// ReuseSourceTopic lets a table have no changelog topic: its store is restored from the topic that it is read from, up to the committed
+// offset. That topic must be compacted and never lose records, or a restored table lacks them. Describe does not show it. To turn it on
+// or off in an application that has run changes what its store is restored from: do it with the changelog complete, or afresh (Java's
+// topology.optimization=reuse.ktable.source.topics, which holds for all tables).
+func ReuseSourceTopic() SourceOption { return reuseSourceTopic{} }
+
 // newSource is the node of a source, with its claim on the topic.
 func newSource[K, V any](b *Builder, name, topic string, keys Serde[K], values Serde[V], o sourceOptions) *node {
 	b.subscribe(name, topic)
@@ -211,6 +222,9 @@ func Consume[K, V any](b *Builder, topic string, keys Serde[K], values Serde[V],
 		opt.applySource(&o)
 	}
 	n := newSource(b, b.nodeName(o.name, "KSTREAM-SOURCE-"), topic, keys, values, o)
+	if o.reuse {
+		b.fail(n.name, errors.New("ReuseSourceTopic is for tables: a stream has no store"))
+	}
 	v := single(n)
 	b.add(v, &b.root)
 	return &Stream[K, V]{b: b, v: v, keys: keys, values: values, sources: []*node{n}}
@@ -227,6 +241,9 @@ func ReadTable[K, V any](
 	}
 	spec := b.newStore(storeName, topic+"-", store.KeyValueKind)
 	spec.materialized = storeName != ""
+	if o.reuse {
+		spec.sourceTopic = topic
+	}
 	sourceName := ""
 	if o.name != "" {
 		sourceName = o.name + "-source"

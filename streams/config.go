@@ -53,7 +53,8 @@ type Config struct {
 	// CommitIdle (commit.idle.ms) commits this long after the input has drained, if anything was processed since the last commit, so that
 	// results of a lone record need not wait for CommitInterval. Negative: off.
 	CommitIdle time.Duration
-	// CacheMaxBytes (statestore.cache.max.bytes) is the size of the write-back cache above the stores. A cache over it commits early.
+	// CacheMaxBytes (statestore.cache.max.bytes) is the size of the write-back cache above the stores. A cache over it commits early. With 0
+	// there is none: each change of a table goes to its changelog and downstream at once, so each input has an output of its own.
 	CacheMaxBytes int64
 	// BufferedRecords (buffered.records.per.partition) is how many records wait in a partition's queue before it is not fetched any more.
 	BufferedRecords int
@@ -117,6 +118,14 @@ func DefaultConfig() Config {
 		RetryTimeout:                       time.Minute,
 		SourceTopicTimeout:                 10 * time.Second,
 	}
+}
+
+// overlayBytes bounds the changes that wait for a commit. They are in memory also where no cache holds back their output.
+func (c *Config) overlayBytes() int64 {
+	if c.CacheMaxBytes == 0 {
+		return DefaultConfig().CacheMaxBytes
+	}
+	return c.CacheMaxBytes
 }
 
 // applicationID is what may stand in a topic name, since internal topics begin with it.

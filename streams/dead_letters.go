@@ -297,7 +297,7 @@ func (th *thread) buryRefused(ctx context.Context, refused []kafka.RefusedRecord
 // isChangelog tells the changelog topics of the thread's tasks.
 func (th *thread) isChangelog(topic string) bool {
 	return slices.ContainsFunc(th.tasks, func(t *task) bool {
-		return slices.ContainsFunc(t.changelogs, func(c *changelog) bool { return c.tp.Topic == topic })
+		return slices.ContainsFunc(t.changelogs, func(c *changelog) bool { return c.tp.Topic == topic && c.source == nil })
 	})
 }
 

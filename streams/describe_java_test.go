@@ -124,6 +124,7 @@ type call struct {
 	uses                 []string
 	partitions           int
 	size, advance, grace time.Duration
+	retention            time.Duration
 	tumbling             bool
 	stores               storesByName
 }
@@ -138,7 +139,7 @@ func parseCall(line string) (*call, error) {
 	for i := 1; i < len(words); i++ {
 		word := words[i]
 		switch word {
-		case "as", "store", "topic", "uses", "partitions", "tumbling", "hopping", "every", "grace":
+		case "as", "store", "topic", "uses", "partitions", "tumbling", "hopping", "every", "grace", "retention":
 		case "serdes": // what WithSerdes and the arguments of the Go calls say anyway
 			continue
 		default:
@@ -170,6 +171,8 @@ func parseCall(line string) (*call, error) {
 			c.advance, err = time.ParseDuration(value)
 		case "grace":
 			c.grace, err = time.ParseDuration(value)
+		case "retention":
+			c.retention, err = time.ParseDuration(value)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", line, err)
@@ -191,6 +194,16 @@ func (c *call) sourceOpts() []SourceOption {
 		return nil
 	}
 	return []SourceOption{WithName(c.name)}
+}
+
+func (c *call) windowOpts() (opts []WindowOption) {
+	if c.name != "" {
+		opts = append(opts, WithName(c.name))
+	}
+	if c.retention > 0 {
+		opts = append(opts, WithRetention(c.retention))
+	}
+	return opts
 }
 
 func (c *call) windows() Windows {
@@ -363,7 +376,14 @@ func (on groupOf[V]) call(c *call, _ []any) (any, error) {
 	case "count":
 		return tableOf[string, int64]{Count(on.g, c.store, c.opts()...)}, nil
 	case "countWindows":
-		return tableOf[Windowed[string], int64]{CountWindows(on.g.WindowedBy(c.windows()), c.store, c.opts()...)}, nil
+		return tableOf[Windowed[string], int64]{CountWindows(on.g.WindowedBy(c.windows()), c.store, c.windowOpts()...)}, nil
+	case "reduceWindows":
+		return tableOf[Windowed[string], V]{ReduceWindows(on.g.WindowedBy(c.windows()), c.store, func(_, v V) V { return v }, c.windowOpts()...)}, nil
+	case "aggregateWindows":
+		empty := func() string { return "" }
+		fold := func(_ string, _ V, a string) string { return a }
+		w := on.g.WindowedBy(c.windows())
+		return tableOf[Windowed[string], string]{AggregateWindows(w, c.store, empty, fold, Text(), c.windowOpts()...)}, nil
 	case "reduce":
 		return tableOf[string, V]{on.g.Reduce(c.store, func(_, v V) V { return v }, c.opts()...)}, nil
 	case "aggregate":

@@ -27,7 +27,10 @@ func GroupBy[K, V, K2 any](s *Stream[K, V], fn func(K, V) K2, keys Serde[K2], op
 	return &Grouped[K2, V]{s: keyed, name: name}
 }
 
-const groupRemedy = "give it by WithSerdes before grouping"
+const (
+	groupRemedy     = "give it by WithSerdes before grouping"
+	aggregateRemedy = "give it to the aggregation, or by WithSerdes before grouping"
+)
 
 // input is what an aggregation with that store reads: the stream, or its repartition.
 func (g *Grouped[K, V]) input(storeName string) (*vertex, []*node) {
@@ -47,10 +50,48 @@ func (g *Grouped[K, V]) input(storeName string) (*vertex, []*node) {
 	return g.repart, []*node{g.repart.exit}
 }
 
-// aggregator is the next aggregate of a key: ok tells whether there is an old one.
-type aggregator[K, V, A any] func(key K, value V, old A, ok bool) A
+// aggregator says how the aggregate of a key, or of a key and window, comes about.
+type aggregator[K, V, A any] struct {
+	// initial is what the first record is added to; nil if the first value is the aggregate.
+	initial func() A
+	// next is the aggregate with one more record in it. ok tells whether there was one before, and some whether there is
+	// one now. null is a null value, which only windowed aggregations add.
+	next func(key K, value V, null bool, old A, ok bool) (aggregate A, some bool)
+}
 
-func counted[K, V any](_ K, _ V, old int64, _ bool) int64 { return old + 1 }
+func counting[K, V any]() aggregator[K, V, int64] {
+	return aggregator[K, V, int64]{
+		initial: func() int64 { return 0 },
+		next:    func(_ K, _ V, _ bool, old int64, _ bool) (int64, bool) { return old + 1, true },
+	}
+}
+
+func reducing[K, V any](fn func(old, value V) V) aggregator[K, V, V] {
+	return aggregator[K, V, V]{next: func(_ K, value V, null bool, old V, ok bool) (V, bool) {
+		if !ok {
+			return value, !null
+		}
+		return fn(old, value), true
+	}}
+}
+
+func folding[K, V, A any](initial func() A, fn func(K, V, A) A) aggregator[K, V, A] {
+	return aggregator[K, V, A]{initial: initial, next: func(key K, value V, _ bool, old A, ok bool) (A, bool) {
+		if !ok {
+			old = initial()
+		}
+		return fn(key, value, old), true
+	}}
+}
+
+// first is the value that a key had before its first record, where there is no cache: the initial one, and not none
+// (Kafka Streams 4.3.1, KStreamAggregate, whose cached twin reads the old value from the store).
+func (a aggregator[K, V, A]) first(b *binding, aggregates Serde[A]) func() ([]byte, error) {
+	if a.initial == nil || !b.rt.uncached() {
+		return nil
+	}
+	return func() ([]byte, error) { return aggregates.Append([]byte{}, a.initial()) }
+}
 
 // Count counts the records of each key in the named store; a name "" generates one. Records with a null key or
 // value are skipped. A count's timestamp is the largest of its records'.
@@ -58,18 +99,13 @@ func counted[K, V any](_ K, _ V, old int64, _ bool) int64 { return old + 1 }
 // Without a name it is Java's count(), which uses up two indices. count(Materialized.with(...)), which Java cannot tell from
 // an unnamed store, uses up a third and has no equivalent here: name the store where the indices must be the same.
 func Count[K, V any](g *Grouped[K, V], storeName string, opts ...NodeOption) *Table[K, int64] {
-	return aggregate(g, "KSTREAM-AGGREGATE-", storeName, Int64(), counted[K, V], opts)
+	return aggregate(g, "KSTREAM-AGGREGATE-", storeName, Int64(), counting[K, V](), opts)
 }
 
 // Reduce combines the values of each key: the first value as it is, then fn of the value so far and the next.
 // Records with a null key or value are skipped.
 func (g *Grouped[K, V]) Reduce(storeName string, fn func(old, value V) V, opts ...NodeOption) *Table[K, V] {
-	return aggregate(g, "KSTREAM-REDUCE-", storeName, g.s.values, func(_ K, value, old V, ok bool) V {
-		if !ok {
-			return value
-		}
-		return fn(old, value)
-	}, opts)
+	return aggregate(g, "KSTREAM-REDUCE-", storeName, g.s.values, reducing[K](fn), opts)
 }
 
 // Aggregate folds the values of each key into an aggregate that starts as initial() and is kept by its serde.
@@ -77,23 +113,18 @@ func (g *Grouped[K, V]) Reduce(storeName string, fn func(old, value V) V, opts .
 func Aggregate[K, V, A any](
 	g *Grouped[K, V], storeName string, initial func() A, fn func(K, V, A) A, aggregates Serde[A], opts ...NodeOption,
 ) *Table[K, A] {
-	return aggregate(g, "KSTREAM-AGGREGATE-", storeName, aggregates, func(k K, v V, old A, ok bool) A {
-		if !ok {
-			old = initial()
-		}
-		return fn(k, v, old)
-	}, opts)
+	return aggregate(g, "KSTREAM-AGGREGATE-", storeName, aggregates, folding(initial, fn), opts)
 }
 
 // aggregateNode names and places an aggregation. The order of indices is Java's: the store if unnamed, the node,
 // the repartition.
 func aggregateNode[K, V any](
-	g *Grouped[K, V], prefix, storeName string, kind store.Kind, opts []NodeOption,
+	g *Grouped[K, V], prefix, storeName string, kind store.Kind, given string,
 ) (n *node, v *vertex, sources []*node) {
 	b := g.s.b
 	spec := b.newStore(storeName, prefix, kind)
 	spec.materialized = true
-	n = &node{name: b.nodeName(named(opts), prefix), kind: processorNode, store: spec}
+	n = &node{name: b.nodeName(given, prefix), kind: processorNode, store: spec}
 	spec.owner = n
 	needSerde(b, n.name, "key", g.s.keys, groupRemedy)
 	parent, sources := g.input(spec.Name)
@@ -105,9 +136,9 @@ func aggregateNode[K, V any](
 func aggregate[K, V, A any](
 	g *Grouped[K, V], prefix, storeName string, aggregates Serde[A], fn aggregator[K, V, A], opts []NodeOption,
 ) *Table[K, A] {
-	n, v, sources := aggregateNode(g, prefix, storeName, store.KeyValueKind, opts)
+	n, v, sources := aggregateNode(g, prefix, storeName, store.KeyValueKind, named(opts))
 	keys, spec := g.s.keys, n.store
-	needSerde(g.s.b, n.name, "aggregate", aggregates, "give it to the aggregation, or by WithSerdes before grouping")
+	needSerde(g.s.b, n.name, "aggregate", aggregates, aggregateRemedy)
 	n.bind = bindAggregate(n, keys, aggregates, fn)
 	return &Table[K, A]{
 		b: g.s.b, v: v, keys: keys, values: aggregates, sources: sources,
@@ -122,7 +153,7 @@ func bindAggregate[K, V, A any](n *node, keys Serde[K], aggregates Serde[A], fn 
 		name := n.store.Name
 		st := b.rt.keyValue(name)
 		kb, vb := newScratch(keys), newScratch(aggregates)
-		b.flushes[n] = flushKeyValue(b, n, keys, aggregates)
+		afterPut := b.registerFlush(n, flushKeyValue(b, n, keys, aggregates, fn.first(b, aggregates)))
 		done := observeAfter(b, n, fanOut[K, A](nil))
 		return observeBefore(b, n, func(ctx *Context, r Record[K, V]) {
 			ctx.node = n
@@ -135,7 +166,8 @@ func bindAggregate[K, V, A any](n *node, keys Serde[K], aggregates Serde[A], fn 
 				return
 			}
 			ts = max(ts, r.Timestamp) // without an old one ts is 0, and a timestamp is never negative
-			result := withValue(&r, fn(r.Key, r.Value, old, ok))
+			next, _ := fn.next(r.Key, r.Value, false, old, ok)
+			result := withValue(&r, next)
 			result.Timestamp = ts
 			value, err := vb.encode(result.Value)
 			if err != nil {
@@ -146,7 +178,9 @@ func bindAggregate[K, V, A any](n *node, keys Serde[K], aggregates Serde[A], fn 
 				ctx.fail(ctx.problem(fmt.Errorf("store %s: %w", name, err)))
 				return
 			}
-			done(ctx, result)
+			if afterPut(ctx); ctx.err == nil {
+				done(ctx, result)
+			}
 		})
 	}
 }
@@ -166,17 +200,49 @@ func (g *Grouped[K, V]) WindowedBy(w Windows) *WindowedGroup[K, V] {
 // Unlike Count it counts null values; records with a null key are skipped. A record is too late for a window, and
 // skipped for it, once the stream time, the largest timestamp this node has seen in its task, has reached the
 // window's end plus grace.
-func CountWindows[K, V any](w *WindowedGroup[K, V], storeName string, opts ...NodeOption) *Table[Windowed[K], int64] {
+func CountWindows[K, V any](w *WindowedGroup[K, V], storeName string, opts ...WindowOption) *Table[Windowed[K], int64] {
+	return aggregateWindows(w, "KSTREAM-AGGREGATE-", storeName, Int64(), counting[K, V](), opts)
+}
+
+// ReduceWindows combines the values of each key and window: the first value as it is, then fn of the value so far and the
+// next. Which records are skipped is as in CountWindows. A null value leaves a window that has none without one, and is
+// otherwise handed to fn as the zero value.
+func ReduceWindows[K, V any](
+	w *WindowedGroup[K, V], storeName string, fn func(old, value V) V, opts ...WindowOption,
+) *Table[Windowed[K], V] {
+	return aggregateWindows(w, "KSTREAM-REDUCE-", storeName, w.g.s.values, reducing[K](fn), opts)
+}
+
+// AggregateWindows folds the values of each key and window into an aggregate that starts as initial() and is kept by its
+// serde. Which records are skipped is as in CountWindows. A null value is handed to fn as the zero value.
+func AggregateWindows[K, V, A any](
+	w *WindowedGroup[K, V], storeName string, initial func() A, fn func(K, V, A) A, aggregates Serde[A], opts ...WindowOption,
+) *Table[Windowed[K], A] {
+	return aggregateWindows(w, "KSTREAM-AGGREGATE-", storeName, aggregates, folding(initial, fn), opts)
+}
+
+func aggregateWindows[K, V, A any](
+	w *WindowedGroup[K, V], prefix, storeName string, aggregates Serde[A], fn aggregator[K, V, A], opts []WindowOption,
+) *Table[Windowed[K], A] {
+	var o windowOptions
+	for _, opt := range opts {
+		opt.applyWindow(&o)
+	}
 	b := w.g.s.b
-	n, v, sources := aggregateNode(w.g, "KSTREAM-AGGREGATE-", storeName, store.WindowKind, opts)
-	n.store.Retention = w.w.size + w.w.grace
+	n, v, sources := aggregateNode(w.g, prefix, storeName, store.WindowKind, o.name)
+	needSerde(b, n.name, "aggregate", aggregates, aggregateRemedy)
 	if err := w.w.validate(); err != nil {
 		b.fail(n.name, err)
 	}
-	n.bind = bindWindowAggregate(n, w.w, w.g.s.keys, Int64(), counted[K, V])
-	return &Table[Windowed[K], int64]{
-		b: b, v: v, values: Int64(), sources: sources,
-		previous: previousOf[Windowed[K]](n.store, Int64()), remember: n.store.remember,
+	var err error
+	if n.store.Retention, err = w.w.keep(n.store.Name, o.retention); err != nil {
+		b.fail(n.name, err)
+	}
+	n.store.windowSize = w.w.size
+	n.bind = bindWindowAggregate(n, w.w, w.g.s.keys, aggregates, fn)
+	return &Table[Windowed[K], A]{
+		b: b, v: v, keys: TimeWindowed(w.g.s.keys, w.w.size), values: aggregates, sources: sources,
+		previous: previousOf[Windowed[K]](n.store, aggregates), remember: n.store.remember,
 	}
 }
 
@@ -193,6 +259,7 @@ type windowAggregate[K, V, A any] struct {
 	streamTime int64
 	mover      Mover // the record that moved it there, zero if it was restored
 	done       process[Windowed[K], A]
+	afterPut   func(*Context)
 }
 
 func bindWindowAggregate[K, V, A any](
@@ -211,10 +278,10 @@ func bindWindowAggregate[K, V, A any](
 			}
 			k, err := keys.Decode(raw)
 			return Windowed[K]{Key: k, Start: start, End: start + a.size}, err
-		})
-		b.flushes[n] = func(ctx *Context) error {
+		}, fn.first(b, aggregates))
+		a.afterPut = b.registerFlush(n, func(ctx *Context) error {
 			return a.store.Flush(func(c store.Change) error { return entry(ctx, c) })
-		}
+		})
 		b.rt.registerStreamTime(n.store.Name, func(t int64) { a.streamTime, a.mover = t, Mover{} }, func() int64 { return a.streamTime })
 		return observeBefore(b, n, a.process)
 	}
@@ -264,17 +331,23 @@ func (a *windowAggregate[K, V, A]) add(ctx *Context, key []byte, r Record[K, V],
 			return
 		}
 	}
+	next, some := a.fn.next(r.Key, r.Value, r.NullValue, old, ok)
 	result := Record[Windowed[K], A]{
-		Key: Windowed[K]{Key: r.Key, Start: start, End: start + a.size}, Value: a.fn(r.Key, r.Value, old, ok),
+		Key: Windowed[K]{Key: r.Key, Start: start, End: start + a.size}, Value: next, NullValue: !some,
 		Timestamp: max(ts, r.Timestamp), Headers: r.Headers,
 	}
-	value, err := a.value.encode(result.Value)
-	if err != nil {
-		a.fail(ctx, "encode the value for", err)
-		return
+	var value []byte
+	if some {
+		if value, err = a.value.encode(result.Value); err != nil {
+			a.fail(ctx, "encode the value for", err)
+			return
+		}
 	}
 	if err := a.store.Put(key, start, value, result.Timestamp, r.Headers); err != nil {
 		a.fail(ctx, "write", err)
+		return
+	}
+	if a.afterPut(ctx); ctx.err != nil {
 		return
 	}
 	a.done(ctx, result)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
 )
@@ -41,14 +40,8 @@ func transactionFailed(err error) bool {
 	return errors.Is(err, kafka.ErrAbortable) || errors.Is(err, kafka.ErrFenced) || errors.Is(err, kafka.ErrUnknownOutcome)
 }
 
-// A producer is fenced when another one takes its transactional id: once by a leader that took this member for dead, or by a coordinator
-// that aborted a transaction at its timeout. Several times in a row means that a second process has the same process id.
-const (
-	maxFencings    = 3
-	fencingsWithin = 30 * time.Second
-)
-
-// CopiedStateError says that another process keeps taking this one's transactional id.
+// CopiedStateError says that another process keeps taking this one's transactional id. Once is no reason to stop: a leader took this member
+// for dead, or a coordinator aborted a transaction at its timeout.
 type CopiedStateError struct {
 	TransactionalID string
 	StateDir        string
@@ -57,25 +50,10 @@ type CopiedStateError struct {
 
 func (e *CopiedStateError) Error() string {
 	return fmt.Sprintf("%d times within %s another process took the transactional id %s: was the state folder %s copied? Give each instance its own: %v",
-		maxFencings, fencingsWithin, e.TransactionalID, e.StateDir, e.Err)
+		maxSetbacks, setbacksWithin, e.TransactionalID, e.StateDir, e.Err)
 }
 
 func (e *CopiedStateError) Unwrap() error { return e.Err }
-
-// fenced counts a fencing and says whether it is one too many.
-func (th *thread) fenced(err error, now time.Time) error {
-	if !errors.Is(err, kafka.ErrFenced) {
-		return nil
-	}
-	th.fencings = append(th.fencings, now)
-	for now.Sub(th.fencings[0]) > fencingsWithin {
-		th.fencings = th.fencings[1:]
-	}
-	if len(th.fencings) >= maxFencings {
-		return &CopiedStateError{th.app.transactionalID(th.index), th.app.cfg.StateDir, err}
-	}
-	return nil
-}
 
 // endDeadTransactions is the leader's: it aborts the transactions of members that are gone, and returns the transactional ids of those that
 // are there. The open transaction of a dead owner holds back the last stable offset, and with it whoever takes over its tasks, until the

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 type plan struct {
 	counts   map[string]int32 // partitions of each source topic, internal ones included, by full name
 	internal []kafka.TopicSpec
+	reused   []string // user topics that stand in for changelogs
 	tasks    []plannedTask
 }
 
@@ -71,8 +73,11 @@ func (a *App) plan(topics map[string]*kafka.Topic) (*plan, error) {
 			p.tasks = append(p.tasks, plannedTask{TaskID{sub.id, i}, len(sub.stores) > 0})
 		}
 		for _, s := range sub.stores {
-			if s.Logged {
-				p.internal = append(p.internal, a.topicSpec(a.decorate(changelogTopic(s)), n, a.changelogConfigs(s)))
+			switch {
+			case s.sourceTopic != "":
+				p.reused = append(p.reused, s.sourceTopic)
+			case s.Logged:
+				p.internal = append(p.internal, a.topicSpec(a.changelogTopic(s), n, a.changelogConfigs(s)))
 			}
 		}
 	}
@@ -121,8 +126,16 @@ func (a *App) isRepartition(raw string) bool {
 	return slices.ContainsFunc(a.topology.repartitions, func(r *repartitionSpec) bool { return r.name == raw })
 }
 
-// changelogTopic is the raw name of a store's changelog.
-func changelogTopic(s *storeSpec) string { return s.Name + "-changelog" }
+// changelogTopic is the full name of the topic that a logged store is restored from.
+func (a *App) changelogTopic(s *storeSpec) string {
+	if s.sourceTopic != "" {
+		return s.sourceTopic
+	}
+	return a.decorate(changelogOf(s.Name))
+}
+
+// changelogOf is the raw name of a store's changelog.
+func changelogOf(store string) string { return store + "-changelog" }
 
 // checkCopartition requires equal counts of topics that are joined with each other (Kafka Streams 4.3.1, CopartitionedTopicsEnforcer).
 func (a *App) checkCopartition(counts map[string]int32) error {
@@ -175,16 +188,58 @@ func (a *App) topicSpec(name string, partitions int32, configs []kafka.ConfigEnt
 	return kafka.TopicSpec{Name: name, Partitions: partitions, Replication: a.cfg.ReplicationFactor, Configs: configs}
 }
 
-// makeReady creates the internal topics that are missing and refuses those that exist with another partition count. Repartition topics come
-// first, as in Java.
-func (a *App) makeReady(ctx context.Context, p *plan) error {
+// makeReady creates the internal topics that are missing. Repartition topics come first, as in Java. While members have tasks nothing is
+// created: a topic that has vanished under them took results with it, and a new one in its place would hide that.
+func (a *App) makeReady(ctx context.Context, p *plan, working bool) error {
+	missing, err := a.missingInternal(ctx, p)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	if !working {
+		if _, err := a.client.CreateTopics(ctx, missing); err != nil {
+			return fmt.Errorf("create internal topics: %w", err)
+		}
+		return nil
+	}
+	// A broker may not have heard yet of what another leader has made.
+	deadline := time.Now().Add(a.cfg.SourceTopicTimeout)
+	poll := time.NewTicker(200 * time.Millisecond)
+	defer poll.Stop()
+	for len(missing) > 0 {
+		if time.Now().After(deadline) {
+			e := &MissingTopicError{Internal: true}
+			for _, spec := range missing {
+				e.Topics = append(e.Topics, spec.Name)
+			}
+			return e
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if missing, err = a.missingInternal(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missingInternal is the internal topics that do not exist. Those that exist with another partition count or cleanup policy are refused: they
+// belong to another application of the same id. Java checks the partition count only; but a changelog that is not compacted, or a repartition
+// topic that is, loses what this application needs.
+func (a *App) missingInternal(ctx context.Context, p *plan) ([]kafka.TopicSpec, error) {
 	names := make([]string, len(p.internal))
 	for i, spec := range p.internal {
 		names[i] = spec.Name
 	}
 	existing, err := a.client.Topics(ctx, names...)
 	if err != nil {
-		return fmt.Errorf("internal topics: %w", err)
+		return nil, fmt.Errorf("internal topics: %w", err)
+	}
+	configs, err := a.client.TopicConfigs(ctx, slices.Collect(maps.Keys(existing))...)
+	if err != nil {
+		return nil, fmt.Errorf("configs of the internal topics: %w", err)
 	}
 	var missing []kafka.TopicSpec
 	for _, spec := range p.internal {
@@ -194,23 +249,39 @@ func (a *App) makeReady(ctx context.Context, p *plan) error {
 			continue
 		}
 		if n := int32(len(t.Partitions)); n != spec.Partitions {
-			return fmt.Errorf("existing internal topic %s has invalid partitions: expected: %d; actual: %d. "+
+			return nil, fmt.Errorf("existing internal topic %s has invalid partitions: expected: %d; actual: %d. "+
 				"Delete the topic (and the application's other internal topics, offsets and state) to start afresh", spec.Name, spec.Partitions, n)
 		}
+		if has, needs := cleanupPolicy(configs[spec.Name]), cleanupPolicy(spec.Configs); has != needs {
+			return nil, fmt.Errorf("existing internal topic %s has cleanup.policy=%s, this application needs %s: the topic belongs to another application. "+
+				"Use another application.id, or delete that application's topics, offsets and state", spec.Name, has, needs)
+		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	if _, err := a.client.CreateTopics(ctx, missing); err != nil {
-		return fmt.Errorf("create internal topics: %w", err)
-	}
-	return nil
+	return missing, nil
 }
 
-// MissingTopicError says that topics that the application reads or writes do not exist. They are never created by the engine.
-type MissingTopicError struct{ Topics []string }
+// cleanupPolicy is the policy in force, in a fixed order; a topic without one deletes.
+func cleanupPolicy(entries []kafka.ConfigEntry) string {
+	for _, e := range entries {
+		if e.Name == "cleanup.policy" {
+			return strings.Join(slices.Sorted(strings.SplitSeq(e.Value, ",")), ",")
+		}
+	}
+	return "delete"
+}
+
+// MissingTopicError says that topics that the application reads or writes do not exist. Those of users are never created by the engine, and
+// its internal ones not while members of the group have tasks.
+type MissingTopicError struct {
+	Topics   []string
+	Internal bool // they were there, and vanished while the application ran
+}
 
 func (e *MissingTopicError) Error() string {
+	if e.Internal {
+		return fmt.Sprintf("internal topics vanished while the application ran: %s. What they held is gone; stop all instances before you start one again, "+
+			"which makes them anew", strings.Join(e.Topics, ", "))
+	}
 	return fmt.Sprintf("missing topics: %s (create them first: the engine creates only its internal topics)", strings.Join(e.Topics, ", "))
 }
 
@@ -219,7 +290,7 @@ const defaultDeleteRetention = 24 * time.Hour
 
 // readRetention finds out for how long each changelog keeps its tombstones.
 func (a *App) readRetention(ctx context.Context, p *plan) (map[string]time.Duration, error) {
-	names := make([]string, 0, len(p.internal))
+	names := slices.Clone(p.reused)
 	for _, spec := range p.internal {
 		names = append(names, spec.Name)
 	}

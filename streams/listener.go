@@ -101,6 +101,21 @@ const (
 	CommitError     CommitReason = "before a failing record"
 )
 
+// TaskExcused is a task for which the others of its sub-topology do not wait any longer, see Config.TaskTimeAlignment.
+type TaskExcused struct {
+	Task      TaskID
+	Partition TopicPartition // of which it is not known whether it has records; none if the task is being restored
+	Waited    time.Duration
+}
+
+func (e TaskExcused) String() string {
+	what := "its restore"
+	if e.Partition.Topic != "" {
+		what = e.Partition.String()
+	}
+	return fmt.Sprintf("not waiting any longer than %s for task %s and %s: its records may come late downstream", e.Waited, e.Task, what)
+}
+
 // Listener is told what an application does. Nil fields are not called. Calls come from the application's goroutines, one at a time, and
 // hold up the work while they run.
 type Listener struct {
@@ -114,6 +129,9 @@ type Listener struct {
 	RestoreSuspended func(RestoreProgress)
 	Skipped          func(Skipped) // a record, or its part in one operator, was dropped by rule; logged as a warning only if this is nil
 	DeadLetter       func(DeadLetter)
+	OutOfOrder       func(OutOfOrder) // a table took an update that is older than what it replaced; logged as a warning only if this is nil
+	// Excused is called when the time alignment stops waiting for a task; logged as a warning only if this is nil.
+	Excused func(TaskExcused)
 	// Misplaced is called for the first misplaced record of a partition, and again with the number of them when the partition is given up.
 	Misplaced func(Misplaced)
 	Committed func(Commit)

@@ -46,9 +46,12 @@ type process[K, V any] func(ctx *Context, r Record[K, V])
 type runtime interface {
 	keyValue(store string) *store.KeyValue
 	window(store string) *store.Window
-	// sink resolves a topic once, at bind time; internal topics are raw names that the runtime decorates.
-	sink(topic string, internal bool) sinkFunc
+	// sink resolves a topic once, at bind time; internal topics are raw names that the runtime decorates. The partition is
+	// chosen by partitionBy(key), or if that is nil by the key.
+	sink(topic string, internal bool, partitionBy func(key []byte) []byte) sinkFunc
 	changelog(store string) sinkLogFunc
+	// uncached says that each put is to be flushed at once.
+	uncached() bool
 	// onFlush registers what each commit calls, in this order: it empties the store's dirty entries into the
 	// changelog and downstream (spec 4.5: per entry, changelog first).
 	onFlush(node string, fn func(*Context) error)
@@ -129,6 +132,22 @@ func (b *binding) bound(n *node) any {
 		b.memo[n] = p
 	}
 	return p
+}
+
+// registerFlush makes flush what each commit calls for the node, and gives what the node is to call after each put: nothing,
+// or without a cache flush too, so that each input has its changelog record and its output (statestore.cache.max.bytes=0).
+func (b *binding) registerFlush(n *node, flush func(*Context) error) (afterPut func(*Context)) {
+	b.flushes[n] = flush
+	if !b.rt.uncached() {
+		return func(*Context) {}
+	}
+	return func(ctx *Context) {
+		timestamp, old := ctx.timestamp, ctx.old
+		if err := flush(ctx); err != nil {
+			ctx.fail(ctx.problem(err))
+		}
+		ctx.node, ctx.timestamp, ctx.old = n, timestamp, old
+	}
 }
 
 func boundTo[K, V any](b *binding, n *node) process[K, V] {

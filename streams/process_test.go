@@ -33,7 +33,6 @@ type bench struct {
 	offsets   map[string]int64
 	quiet     bool // counts sent records instead of collecting them
 	count     int
-	collect   func(topic string, key, value []byte, ts int64) // instead of sent, if set
 	sent      []string
 	warned    []string
 }
@@ -62,11 +61,7 @@ func bindBench(t testing.TB, topology *Topology, sub int, observers ...*Observer
 	if err != nil {
 		t.Fatal(err)
 	}
-	specs := make([]store.Spec, 0, len(topology.subs[sub].stores))
-	for _, s := range topology.subs[sub].stores {
-		specs = append(specs, s.Spec)
-	}
-	db, err := store.Open(t.TempDir(), specs, store.Options{Budget: store.NewBudget(10 << 20)})
+	db, err := store.Open(t.TempDir(), topology.subs[sub].storeSpecs(false), store.Options{Budget: store.NewBudget(10 << 20)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +99,9 @@ func (b *bench) registerStreamTime(key string, restore func(int64), current func
 	b.times[key], b.restores[key] = current, restore
 }
 
-func (b *bench) sink(topic string, internal bool) sinkFunc {
+func (b *bench) uncached() bool { return false }
+
+func (b *bench) sink(topic string, internal bool, _ func([]byte) []byte) sinkFunc {
 	if internal {
 		topic = "app-" + topic
 	}
@@ -124,10 +121,6 @@ func (b *bench) changelog(name string) sinkLogFunc {
 func (b *bench) send(topic string, key, value []byte, ts int64, headers []Header) {
 	if b.quiet {
 		b.count++
-		return
-	}
-	if b.collect != nil {
-		b.collect(topic, key, value, ts)
 		return
 	}
 	line := fmt.Sprintf("%s %d %s %s", topic, ts, show(key), show(value))

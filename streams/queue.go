@@ -74,10 +74,7 @@ func (q *queue) load(now int64) {
 		return
 	}
 	r := &q.batches[0][0]
-	in := input{
-		topic: q.tp.Topic, partition: q.tp.Partition, offset: r.Offset, timestamp: r.Timestamp,
-		key: r.Key, value: r.Value, headers: fromWire(r.Headers),
-	}
+	in := inputOf(q.tp, r)
 	q.headTime, q.headErr = q.source.load(&in, q.partitionTime)
 	if q.headErr != nil {
 		q.headTime = r.Timestamp // its turn comes by what the broker knows of it
@@ -108,6 +105,13 @@ func (q *queue) next() int64 {
 		return q.batches[0][0].Offset
 	}
 	return q.position
+}
+
+func inputOf(tp kafka.TopicPartition, r *kafka.Record) input {
+	return input{
+		topic: tp.Topic, partition: tp.Partition, offset: r.Offset, timestamp: r.Timestamp,
+		key: r.Key, value: r.Value, headers: fromWire(r.Headers),
+	}
 }
 
 func fromWire(h []kafka.Header) []Header {

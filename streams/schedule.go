@@ -66,22 +66,28 @@ func (g *group) mustWait(now int64, maxWait time.Duration) bool {
 		}
 		if !t.excused && now-t.unknownSince > maxWait.Milliseconds() {
 			t.excused = true
-			t.thread.log.Warn("not waiting any longer for a task's input: its records may come late downstream",
-				"task", t.id.String(), "partition", t.lagging(), "waited", maxWait)
+			t.reportExcused(maxWait)
 		}
 		wait = wait || !t.excused
 	}
 	return wait
 }
 
-// lagging names the input partition that is waited for.
-func (t *task) lagging() string {
+func (t *task) reportExcused(waited time.Duration) {
+	e := TaskExcused{Task: t.id, Waited: waited}
 	for _, q := range t.queues {
 		if q.state() == unknown {
-			return q.tp.String()
+			e.Partition = TopicPartition(q.tp)
+			break
 		}
 	}
-	return ""
+	t.thread.app.listen(func(l *Listener) {
+		if l.Excused != nil {
+			l.Excused(e)
+		} else {
+			t.thread.log.Warn(e.String())
+		}
+	})
 }
 
 // alignment is a point in the order of the heads of different tasks.

@@ -12,6 +12,9 @@ type Serde[T any] struct {
 	Append func(dst []byte, v T) ([]byte, error)
 	// Decode reads b, which is only valid during the call: what the value keeps of it must be copied.
 	Decode func(b []byte) (T, error)
+
+	// partitionBy is the part of a key's bytes that chooses its partition; nil: all of them.
+	partitionBy func(key []byte) []byte
 }
 
 func (s Serde[T]) known() bool { return s.Append != nil && s.Decode != nil }

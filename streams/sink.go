@@ -17,7 +17,7 @@ func (s *Stream[K, V]) To(topic string, keys Serde[K], values Serde[V], opts ...
 
 func bindSink[K, V any](n *node, keys Serde[K], values Serde[V]) func(*binding) any {
 	return func(b *binding) any {
-		send := b.rt.sink(n.topic, n.repart != nil)
+		send := b.rt.sink(n.topic, n.repart != nil, keys.partitionBy)
 		done := forwardTo[K, V](b, n)
 		kb, vb := newScratch(keys), newScratch(values)
 		return observeBefore(b, n, func(ctx *Context, r Record[K, V]) {

@@ -187,7 +187,7 @@ func bindTableSource[K, V any](n *node, keys Serde[K], values Serde[V]) func(*bi
 		spec := n.store
 		st := b.rt.keyValue(spec.Name)
 		kb, vb := newScratch(keys), newScratch(values)
-		b.flushes[n] = flushKeyValue(b, n, keys, values)
+		afterPut := b.registerFlush(n, flushKeyValue(b, n, keys, values, nil))
 		done := observeAfter(b, n, fanOut[K, V](nil))
 		return observeBefore(b, n, func(ctx *Context, r Record[K, V]) {
 			ctx.node = n
@@ -222,24 +222,29 @@ func bindTableSource[K, V any](n *node, keys Serde[K], values Serde[V]) func(*bi
 				ctx.fail(ctx.problem(fmt.Errorf("store %s: %w", spec.Name, err)))
 				return
 			}
-			done(ctx, r)
+			if afterPut(ctx); ctx.err == nil {
+				done(ctx, r)
+			}
 		})
 	}
 }
 
 // flushKeyValue empties the dirty entries of the node's store: for each the changelog record, then the change to
 // the nodes below.
-func flushKeyValue[K, V any](b *binding, n *node, keys Serde[K], values Serde[V]) func(*Context) error {
+func flushKeyValue[K, V any](
+	b *binding, n *node, keys Serde[K], values Serde[V], first func() ([]byte, error),
+) func(*Context) error {
 	st := b.rt.keyValue(n.store.Name)
-	entry := flushEntry(b, n, values, func(key []byte) (K, error) { return keys.Decode(key) })
+	entry := flushEntry(b, n, values, func(key []byte) (K, error) { return keys.Decode(key) }, first)
 	return func(ctx *Context) error {
 		return st.Flush(func(c store.Change) error { return entry(ctx, c) })
 	}
 }
 
-// flushEntry logs one change and forwards it under the key that decodeKey makes of the changelog's.
+// flushEntry logs one change and forwards it under the key that decodeKey makes of the changelog's. first, if not nil, is
+// the old value of a key that has none.
 func flushEntry[K, V any](
-	b *binding, n *node, values Serde[V], decodeKey func([]byte) (K, error),
+	b *binding, n *node, values Serde[V], decodeKey func([]byte) (K, error), first func() ([]byte, error),
 ) func(*Context, store.Change) error {
 	log := b.rt.changelog(n.store.Name)
 	out := children[K, V](b, n)
@@ -248,6 +253,13 @@ func flushEntry[K, V any](
 			return fmt.Errorf("changelog of store %s: %w", n.store.Name, err)
 		}
 		ctx.node, ctx.timestamp, ctx.old = n, c.Timestamp, c.Old
+		if first != nil && n.store.OldValues && c.Old == nil {
+			initial, err := first()
+			if err != nil {
+				return fmt.Errorf("encode the initial value of store %s: %w", n.store.Name, err)
+			}
+			ctx.old = initial
+		}
 		r := Record[K, V]{Timestamp: c.Timestamp, Headers: c.Headers, NullValue: c.Deleted}
 		var err error
 		if r.Key, err = decodeKey(c.Key); err != nil {

@@ -48,6 +48,8 @@ type changelog struct {
 	tp    kafka.TopicPartition
 	id    [16]byte // topic id, to notice a topic that was deleted and made again
 	next  int64    // the offset after the last record that the store holds
+	// source is set if the partition is not a changelog but the table's input, see ReuseSourceTopic: it reads records as processing did.
+	source boundSource
 }
 
 type flusher struct {
@@ -62,23 +64,30 @@ type streamClock struct {
 	current func() int64
 }
 
+// resume sets the stream time that a restart goes on with: the committed one, and not less than the largest window start in the store and
+// the committed partition time of the repartition topic that feeds the task (-1 if none does). Kafka Streams 4.3.1 starts at -1 instead, and
+// takes again what was late (window.stream.time.restore=false).
+func (c *streamClock) resume(db *store.DB, repartitionTime int64) {
+	at := max(db.Window(c.store).MaxStart(), repartitionTime)
+	if saved, ok := db.StreamTime(c.key); ok {
+		at = max(at, saved)
+	}
+	c.restore(at)
+}
+
 // newTask opens the task's stores and binds its graph. Queues get their positions, and stores their content, afterwards.
 func newTask(th *thread, id TaskID) (*task, error) {
 	t := &task{id: id, thread: th, sub: th.app.topology.subs[id.Subtopology], ctx: &Context{taskID: id.String()}}
 	t.scheduled = newPunctuations(wallClock)
-	specs := make([]store.Spec, len(t.sub.stores))
-	for i, s := range t.sub.stores {
-		specs[i] = s.Spec
-	}
-	db, err := store.Open(th.app.state.TaskDir(id.String()), specs, store.Options{Budget: th.budget, Logger: th.log})
+	db, err := store.Open(th.app.state.TaskDir(id.String()), t.sub.storeSpecs(t.uncached()), store.Options{Budget: th.budget, Logger: th.log})
 	if err != nil {
 		return nil, fmt.Errorf("task %s: %w", id, err)
 	}
 	t.db = db
 	for _, s := range t.sub.stores {
-		if s.Logged {
-			topic := th.app.decorate(changelogTopic(s))
-			t.changelogs = append(t.changelogs, &changelog{task: t, store: s.Name, tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}})
+		if s.Logged && s.sourceTopic == "" {
+			tp := kafka.TopicPartition{Topic: th.app.changelogTopic(s), Partition: id.Partition}
+			t.changelogs = append(t.changelogs, &changelog{task: t, store: s.Name, tp: tp})
 		}
 	}
 	b, err := newBinding(t, t.sub)
@@ -88,16 +97,33 @@ func newTask(th *thread, id TaskID) (*task, error) {
 	for _, s := range t.sub.sources {
 		for _, topic := range s.topics {
 			topic = th.app.fullName(topic)
-			if int(id.Partition) < len(th.topics[topic].Partitions) {
-				t.queues = append(t.queues, &queue{
-					tp: kafka.TopicPartition{Topic: topic, Partition: id.Partition}, task: t, source: s.bind(b),
-					partitionTime: noTime, epoch: -1, committed: noOffset, partitions: t.copartitioned(topic),
-				})
+			if int(id.Partition) >= len(th.topics[topic].Partitions) {
+				continue
+			}
+			tp := kafka.TopicPartition{Topic: topic, Partition: id.Partition}
+			t.queues = append(t.queues, &queue{
+				tp: tp, task: t, source: s.bind(b),
+				partitionTime: noTime, epoch: -1, committed: noOffset, partitions: t.copartitioned(topic),
+			})
+			for _, st := range t.sub.stores {
+				if st.sourceTopic == topic {
+					t.changelogs = append(t.changelogs, &changelog{task: t, store: st.Name, tp: tp, source: s.bind(b)})
+				}
 			}
 		}
 	}
 	slices.SortFunc(t.queues, func(a, b *queue) int { return a.tp.Compare(b.tp) })
 	return t, nil
+}
+
+// committed is the committed offset of an input partition.
+func (t *task) committed(tp kafka.TopicPartition) int64 {
+	for _, q := range t.queues {
+		if q.tp == tp {
+			return q.committed
+		}
+	}
+	return noOffset
 }
 
 // noOffset marks a partition without a committed offset.
@@ -129,6 +155,8 @@ func (t *task) observer(node string) *Observer {
 	return t.thread.app.observers[node]
 }
 
+func (t *task) uncached() bool { return t.thread.app.cfg.CacheMaxBytes == 0 }
+
 func (t *task) onFlush(node string, flush func(*Context) error) {
 	t.flushers = append(t.flushers, flusher{node, flush})
 }
@@ -147,10 +175,18 @@ func (t *task) skipped(_ *Context, s Skipped) {
 	})
 }
 
-func (t *task) outOfOrder(_ *Context, u OutOfOrder) { t.thread.log.Warn(u.String()) }
+func (t *task) outOfOrder(_ *Context, u OutOfOrder) {
+	t.thread.app.listen(func(l *Listener) {
+		if l.OutOfOrder != nil {
+			l.OutOfOrder(u)
+		} else {
+			t.thread.log.Warn(u.String())
+		}
+	})
+}
 
 // sink resolves a topic once; the partition of a record is chosen from its key bytes as Java's default partitioner does.
-func (t *task) sink(topic string, internal bool) sinkFunc {
+func (t *task) sink(topic string, internal bool, partitionBy func([]byte) []byte) sinkFunc {
 	if internal {
 		topic = t.thread.app.decorate(topic)
 	}
@@ -158,7 +194,11 @@ func (t *task) sink(topic string, internal bool) sinkFunc {
 	return func(ctx *Context, key, value []byte, ts int64, headers []Header) {
 		partition := int32(-1)
 		if key != nil {
-			partition = kafka.PartitionFor(key, partitions)
+			chosenBy := key
+			if partitionBy != nil {
+				chosenBy = partitionBy(key)
+			}
+			partition = kafka.PartitionFor(chosenBy, partitions)
 		}
 		if err := t.thread.send(kafka.Message{
 			Topic: topic, Partition: partition, Timestamp: ts, Key: key, Value: value, Headers: toWire(headers),

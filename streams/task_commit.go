@@ -31,7 +31,11 @@ func (t *task) offsets(into map[kafka.TopicPartition]kafka.Offset) {
 func (t *task) settle(offsets map[kafka.TopicPartition]kafka.Offset, acked func(kafka.TopicPartition) int64, now time.Time) error {
 	c := store.Commit{Positions: map[string]store.Position{}, StreamTimes: map[string]int64{}, At: now}
 	for _, log := range t.changelogs {
-		log.next = max(log.next, acked(log.tp))
+		if log.source == nil {
+			log.next = max(log.next, acked(log.tp))
+		} else if o, ok := offsets[log.tp]; ok {
+			log.next = o.Offset
+		}
 		c.Positions[log.store] = store.Position{TopicID: log.id, Next: log.next, CommittedAt: now}
 	}
 	for _, clock := range t.clocks {

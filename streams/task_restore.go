@@ -3,6 +3,7 @@ package streams
 import (
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/store"
@@ -18,7 +19,9 @@ type restore struct {
 	restored int64
 	started  time.Time
 	asOf     time.Time     // until when the local state had seen the changelog to its end; the start for a rebuild
-	entries  []store.Entry // scratch
+
+	entries   []store.Entry // up to log.next, not yet in the store
+	collected int           // their size in bytes
 
 	fetching bool      // it has its turn, see restoresAtOnce
 	told     time.Time // of the last progress event
@@ -72,6 +75,9 @@ func (t *task) refuseUncounted() error {
 		return nil
 	}
 	for _, log := range t.changelogs {
+		if log.source != nil {
+			continue // a table only becomes the same once more
+		}
 		if pos, ok := t.db.Position(log.store); ok && !pos.CommittedAt.IsZero() && !t.db.Empty(log.store) {
 			return &LocalStateError{
 				Task: t.id, Store: log.store, Path: t.thread.app.state.TaskDir(t.id.String()),
@@ -96,10 +102,9 @@ func (e *LocalStateError) Error() string {
 	return fmt.Sprintf("task %s, store %s in %s: %s", e.Task, e.Store, e.Path, e.Reason)
 }
 
-// apply puts a batch into the store and tells whether the restore has reached its end. It is reached by position, not by count:
-// compaction, transaction markers and aborted records take offsets and bring nothing.
-func (r *restore) apply(f kafka.Fetched, now time.Time) (bool, error) {
-	r.entries = r.entries[:0]
+// apply takes a batch and tells whether the restore has reached its end. It is reached by position, not by count: compaction, transaction
+// markers and aborted records take offsets and bring nothing. Batches are collected up to limit bytes before they go into the store.
+func (r *restore) apply(f kafka.Fetched, limit int, now time.Time) (bool, error) {
 	next := f.Next
 	for i := range f.Records {
 		rec := &f.Records[i]
@@ -112,8 +117,30 @@ func (r *restore) apply(f kafka.Fetched, now time.Time) (bool, error) {
 			r.task.thread.log.Warn("skipping a changelog record without a key", "partition", r.log.tp.String(), "offset", rec.Offset)
 			continue
 		}
-		r.entries = append(r.entries, store.Entry{Key: rec.Key, Value: rec.Value, Timestamp: rec.Timestamp})
+		e := store.Entry{Key: rec.Key, Value: rec.Value, Timestamp: rec.Timestamp}
+		if r.log.source != nil {
+			in := inputOf(r.log.tp, rec)
+			var err error
+			if e.Timestamp, err = r.log.source.load(&in, noTime); err != nil {
+				continue // it went to the dead letters when its turn came
+			}
+		}
+		r.entries = append(r.entries, e)
+		r.collected += len(e.Key) + len(e.Value) + entryOverhead
 	}
+	r.log.next = next
+	if next < r.to && r.collected < limit {
+		return false, nil
+	}
+	return next >= r.to, r.put(now)
+}
+
+// entryOverhead is what an entry takes beside its key and value.
+const entryOverhead = int(unsafe.Sizeof(store.Entry{}))
+
+// put writes the collected entries and the position after them.
+func (r *restore) put(now time.Time) error {
+	next := r.log.next
 	pos := store.Position{TopicID: r.log.id, Next: next}
 	if r.task.hadOffsets {
 		// Until the end is reached the state stays as old as it was: a tombstone between here and the end may go while the restore is
@@ -124,9 +151,10 @@ func (r *restore) apply(f kafka.Fetched, now time.Time) (bool, error) {
 	}
 	applied, err := r.task.db.Restore(r.log.store, r.entries, pos)
 	if err != nil {
-		return false, fmt.Errorf("restore of %s: %w", r.log.tp, err)
+		return fmt.Errorf("restore of %s: %w", r.log.tp, err)
 	}
+	clear(r.entries) // they hold fetch answers
+	r.entries, r.collected = r.entries[:0], 0
 	r.restored += int64(applied)
-	r.log.next = next
-	return next >= r.to, nil
+	return nil
 }

@@ -37,7 +37,7 @@ type thread struct {
 	arrived  []kafka.Fetched         // of restorer, not yet applied
 	topics   map[string]*kafka.Topic // what the tasks read and write, as of the last assignment
 
-	fencings []time.Time // of the last fencingsWithin
+	setbacks []time.Time // of the last setbacksWithin
 	// knownTransactions are the transactional ids of all members of the last generation.
 	knownTransactions []string
 	generation        int32 // of the last assignment
@@ -61,7 +61,7 @@ func newThread(a *App, index int) (*thread, error) {
 		index:     index,
 		log:       a.log.With("thread", index),
 		guarantee: atLeastOnce{},
-		budget:    store.NewBudget(a.cfg.CacheMaxBytes),
+		budget:    store.NewBudget(a.cfg.overlayBytes()),
 		queues:    map[kafka.TopicPartition]*queue{},
 		restores:  map[kafka.TopicPartition]*restore{},
 		purgeable: map[kafka.TopicPartition]kafka.Offset{},
@@ -82,6 +82,7 @@ func newThread(a *App, index int) (*thread, error) {
 		UserData:          th.userData,
 		Owned:             th.owned,
 		Assign:            a.assign,
+		Waiting:           a.waiting,
 		Logger:            th.log,
 	})
 	return th, nil
@@ -186,23 +187,50 @@ func (th *thread) rebalances(stop, work context.Context) error {
 	}
 }
 
-// workOn works on the tasks of a session until that ends. A transaction that failed is thrown away, and the same tasks start again.
+// workOn works on the tasks of a session until that ends. After a setback, which is not about the membership, what is not committed is
+// thrown away and the same tasks start again.
 func (th *thread) workOn(stop, work context.Context, session kafka.Session) error {
 	for {
-		if err := th.assigned(work, session); err != nil {
+		err := th.assigned(work, session)
+		if err == nil {
+			err = th.loop(stop, work)
+		}
+		if errors.Is(err, errLost) || !isSetback(err) || work.Err() != nil {
 			return err
 		}
-		err := th.loop(stop, work)
-		if errors.Is(err, errLost) || !transactionFailed(err) || work.Err() != nil {
-			return err
-		}
-		if fatal := th.fenced(err, time.Now()); fatal != nil {
+		if fatal := th.setback(err, time.Now()); fatal != nil {
 			return fatal
 		}
-		th.log.Warn("the transaction failed; its tasks go on from the last commit", "reason", err)
+		th.log.Warn("the tasks start again from the last commit", "reason", err)
 		if err := th.recover(work); err != nil {
 			return err
 		}
+	}
+}
+
+// isSetback tells errors after which the tasks can start again from the last commit: a transaction that failed, or a state file that could
+// not be read or written, which is then rebuilt from the changelog.
+func isSetback(err error) bool { return transactionFailed(err) || errors.Is(err, store.ErrLost) }
+
+// Setbacks in quick succession are not for more tries: the disk is full, or a second process has the same process id.
+const (
+	maxSetbacks    = 3
+	setbacksWithin = 30 * time.Second
+)
+
+// setback counts, and returns the error to end with if it is one too many.
+func (th *thread) setback(err error, now time.Time) error {
+	th.setbacks = append(th.setbacks, now)
+	for now.Sub(th.setbacks[0]) > setbacksWithin {
+		th.setbacks = th.setbacks[1:]
+	}
+	switch {
+	case len(th.setbacks) < maxSetbacks:
+		return nil
+	case errors.Is(err, kafka.ErrFenced):
+		return &CopiedStateError{th.app.transactionalID(th.index), th.app.cfg.StateDir, err}
+	default:
+		return fmt.Errorf("%d times within %s: %w", maxSetbacks, setbacksWithin, err)
 	}
 }
 

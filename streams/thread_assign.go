@@ -22,7 +22,8 @@ func (a *App) assign(ctx context.Context, members []kafka.Subscription) (map[str
 	if err != nil {
 		return nil, err
 	}
-	if err := a.makeReady(ctx, p); err != nil {
+	working := slices.ContainsFunc(members, func(m kafka.Subscription) bool { return len(m.Owned) > 0 })
+	if err := a.makeReady(ctx, p, working); err != nil {
 		return nil, err
 	}
 	candidates, infos := make([]candidate, len(members)), make([]memberInfo, len(members))
@@ -185,7 +186,7 @@ func (th *thread) learnTopics(ctx context.Context) error {
 	for _, sub := range a.topology.subs {
 		for _, s := range sub.stores {
 			if s.Logged {
-				names = append(names, a.decorate(changelogTopic(s)))
+				names = append(names, a.changelogTopic(s))
 			}
 		}
 	}
@@ -259,6 +260,9 @@ func (th *thread) position(ctx context.Context, tasks []*task) error {
 func (th *thread) closeTasks(tasks []*task) error {
 	var errs []error
 	for _, t := range tasks {
+		if err := th.saveRestores(t); err != nil {
+			errs = append(errs, err)
+		}
 		th.detach(t)
 		if err := t.db.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("task %s: %w", t.id, err))

@@ -159,8 +159,8 @@ func (th *thread) nextDue() time.Time {
 	return due
 }
 
-// purge deletes from the repartition topics what is committed, in the background, one request at a time. Failure is harmless: the next
-// purge covers the same records.
+// purge deletes from the repartition topics what is committed, in the background, one request at a time. Failure is harmless: each purge
+// names all partitions of the tasks, also those that have not moved since the last one.
 func (th *thread) purge(ctx context.Context, now time.Time) {
 	if now.Sub(th.lastPurge) < th.app.cfg.RepartitionPurgeInterval {
 		return
@@ -177,7 +177,6 @@ func (th *thread) purge(ctx context.Context, now time.Time) {
 			before[tp] = o.Offset
 		}
 	}
-	clear(th.purgeable)
 	if len(before) == 0 {
 		<-th.purging
 		return

@@ -13,16 +13,24 @@ import (
 const (
 	// restoreSlice is for how long a round of the thread fills stores before the running tasks, commits and the group have their turn.
 	restoreSlice = 50 * time.Millisecond
-	// restoresAtOnce bounds memory: each partition that is fetched holds up to three batches of restoreBatchBytes (under way, waiting, being
-	// applied). The other restores of the thread wait for their turn.
+	// restoresAtOnce bounds memory: each partition that is fetched holds up to two batches of restoreBatchBytes, under way and waiting. The
+	// other restores of the thread wait for their turn.
 	restoresAtOnce    = 16
 	restoreBatchBytes = 1 << 20
+	// restoreBufferBytes is what all restores of a thread may collect before they write to their stores. Large stores are the quicker to fill
+	// the more entries they get at once, see store.DB.Restore.
+	restoreBufferBytes = 32 << 20
 )
 
 func (a *App) newRestorer() *kafka.Fetcher {
 	return a.client.NewFetcher(kafka.FetcherConfig{
-		// Always: a switch from exactly once to at least once must not count aborted records.
-		Isolation:         func(string) kafka.Isolation { return kafka.ReadCommitted },
+		// A switch from exactly once to at least once must not count aborted records. A table's source topic is read as it was read before.
+		Isolation: func(topic string) kafka.Isolation {
+			if a.cfg.ProcessingGuarantee == AtLeastOnce && slices.Contains(a.userSources, topic) {
+				return kafka.ReadUncommitted
+			}
+			return kafka.ReadCommitted
+		},
 		PartitionMaxBytes: restoreBatchBytes,
 	})
 }
@@ -59,6 +67,9 @@ func (th *thread) openRestores(ctx context.Context, logs ...*changelog) error {
 	}
 	now := time.Now()
 	for _, log := range logs {
+		if log.source != nil { // what the group has not committed is processed, not restored (Kafka Streams 4.3.1, StoreChangelogReader)
+			ends[log.tp] = min(ends[log.tp], log.task.committed(log.tp))
+		}
 		r, err := log.task.planRestore(log, bounds{starts[log.tp], ends[log.tp]}, th.app.tombstoneRetention[log.tp.Topic], now)
 		if err != nil {
 			return err
@@ -118,8 +129,20 @@ func (th *thread) endRestore(r *restore) {
 	})
 }
 
-// suspendRestore gives a restore up before its end, with its task. How far it got is in the state file: each batch was written with its
-// offset.
+// saveRestores writes down how far the restores of a task have got.
+func (th *thread) saveRestores(t *task) error {
+	for _, r := range th.restores {
+		if r.task == t && len(r.entries) > 0 {
+			if err := r.put(time.Now()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// suspendRestore gives a restore up before its end, with its task. The state file knows how far it got: to where saveRestores was called, or
+// to the last offset that was written with its batch.
 func (th *thread) suspendRestore(r *restore) {
 	th.forgetRestore(r)
 	progress := r.progress(time.Now())
@@ -158,18 +181,18 @@ func (th *thread) restoreStep() error {
 		if f.Err != nil {
 			return fmt.Errorf("restore of %s from offset %d: %w", f.TopicPartition, r.log.next, f.Err)
 		}
-		before, now := r.log.next, time.Now()
-		done, err := r.apply(f, now)
-		if err != nil {
-			return err
-		}
-		if r.log.next > before {
+		now := time.Now()
+		if f.Next > r.log.next {
 			r.stall.moved(now)
-		}
-		if done {
-			th.endRestore(r)
-			th.fetchRestores(now)
-			continue
+			done, err := r.apply(f, restoreBufferBytes/min(len(th.restores), restoresAtOnce), now)
+			if err != nil {
+				return err
+			}
+			if done {
+				th.endRestore(r)
+				th.fetchRestores(now)
+				continue
+			}
 		}
 		th.reportProgress(r, now)
 	}
@@ -238,20 +261,16 @@ func (r *restore) progress(now time.Time) RestoreProgress {
 
 // startTask lets a restored task process: stream times continue, processors start, and its partitions are fetched.
 func (th *thread) startTask(t *task) error {
-	for _, clock := range t.clocks {
-		if !th.app.cfg.WindowStreamTimeRestore {
-			break
-		}
-		at := t.db.Window(clock.store).MaxStart()
-		if saved, ok := t.db.StreamTime(clock.key); ok {
-			at = max(at, saved)
-		}
+	if th.app.cfg.WindowStreamTimeRestore {
+		repartitionTime := noTime
 		for _, q := range t.queues {
 			if th.app.repartition[q.tp.Topic] {
-				at = max(at, q.partitionTime)
+				repartitionTime = max(repartitionTime, q.partitionTime)
 			}
 		}
-		clock.restore(at)
+		for i := range t.clocks {
+			t.clocks[i].resume(t.db, repartitionTime)
+		}
 	}
 	if err := t.start(); err != nil {
 		return err

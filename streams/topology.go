@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/windowed-order-counter/lab/store"
 )
@@ -35,8 +36,20 @@ type subtopology struct {
 type storeSpec struct {
 	store.Spec
 	owner        *node // the table's node, which fills it; nil for a processor's store
+	windowSize   time.Duration
+	sourceTopic  string // the user topic that stands in for a changelog topic; "" if there is one
 	users        []string
 	materialized bool // named, or asked for by a join
+}
+
+// storeSpecs are the stores as a task opens them. A table without a cache logs and forwards every deletion.
+func (s *subtopology) storeSpecs(uncached bool) []store.Spec {
+	specs := make([]store.Spec, len(s.stores))
+	for i, st := range s.stores {
+		specs[i] = st.Spec
+		specs[i].EveryDeletion = uncached
+	}
+	return specs
 }
 
 // newTopology builds the operators in order of priority, each once its parents are built, and groups the nodes

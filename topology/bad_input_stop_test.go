@@ -37,10 +37,12 @@ func TestFailAtBadInput(t *testing.T) {
 		says              []string
 		decoded           bool // so that what follows it may have been processed too
 	}{
-		"no order":            {topology.OrdersPlaced, "k", noStore, recordTime, []string{"value cannot be decoded", "storeId: missing field"}, false},
-		"null value":          {topology.OrdersPlaced, "k", null, recordTime, []string{"timestamp cannot be extracted", "empty value"}, false},
-		"no timestamp":        {topology.OrdersStatus, "k", "PAID", -1, []string{"negative timestamp", "timestamp -1"}, false},
-		"key too large":       {topology.OrdersStatus, strings.Repeat("k", 40_000), "PAID", recordTime, []string{"key too large for a store", "40000 bytes"}, false},
+		"no order":     {topology.OrdersPlaced, "k", noStore, recordTime, []string{"value cannot be decoded", "storeId: missing field"}, false},
+		"null value":   {topology.OrdersPlaced, "k", null, recordTime, []string{"timestamp cannot be extracted", "empty value"}, false},
+		"no timestamp": {topology.OrdersStatus, "k", "PAID", -1, []string{"negative timestamp", "timestamp -1"}, false},
+		"key too large": {
+			topology.OrdersStatus, strings.Repeat("k", 40_000), "PAID", recordTime, []string{"key too large for a store", "40000 bytes"}, false,
+		},
 		"refused by a broker": {topology.OrdersPlaced, "q", future, recordTime, []string{"output refused by the broker", "-repartition", "made of"}, true},
 	}
 	for name, tt := range tests {

@@ -392,7 +392,9 @@ func checkFates(t *testing.T, l *lab, cases []*badCase) {
 	slices.Sort(repartitioned)
 	slices.Sort(high)
 	slices.Sort(joined)
-	same("repartition records", repartitioned, lines(application+topology.Repartition, func(r row) string { return short(r.Key) + " " + short(r.Value) }))
+	same("repartition records", repartitioned, lines(application+topology.Repartition, func(r row) string {
+		return short(r.Key) + " " + short(r.Value)
+	}))
 	same("high-value rows", high, lines(l.prefix+topology.HighValueOrders, func(r row) string { return r.Key + " " + r.Value }))
 	same("joined rows", joined, lines(l.prefix+topology.OrdersWithStatus, func(r row) string { return r.Key + " " + r.Value }))
 
@@ -447,7 +449,8 @@ func checkDeadLetters(t *testing.T, l *lab, cases []*badCase) {
 		if !equalBytes(r.Key, c.message.Key) || !equalBytes(r.Value, c.message.Value) {
 			t.Errorf("%s: key or value are not as they came: %q %q", c.name, short(string(r.Key)), short(string(r.Value)))
 		}
-		if diff := cmp.Diff(c.message.Headers, r.Headers[:len(r.Headers)-len(h):len(r.Headers)-len(h)]); diff != "" && len(c.message.Headers) > 0 {
+		own := len(r.Headers) - len(h)
+		if diff := cmp.Diff(c.message.Headers, r.Headers[:own:own]); diff != "" && own+len(c.message.Headers) > 0 {
 			t.Errorf("%s: headers (-came +went):\n%s", c.name, diff)
 		}
 	}

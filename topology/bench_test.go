@@ -12,10 +12,24 @@ import (
 )
 
 // BenchmarkCatchUp counts b.N placed orders over 10,000 stores that wait on a broker in the same process: the whole engine, from fetch to the
-// last commit, at least once with a commit each second. Run it with -benchtime=1000000x.
+// last commit. Run it with -benchtime=1000000x, and compare the guarantees within one run.
 func BenchmarkCatchUp(b *testing.B) {
+	for _, bc := range []struct {
+		guarantee streams.Guarantee
+		commit    time.Duration
+	}{
+		{streams.AtLeastOnce, time.Second},
+		{streams.ExactlyOnce, time.Second},
+		{streams.ExactlyOnce, 100 * time.Millisecond},
+	} {
+		b.Run(fmt.Sprintf("%s/%s", bc.guarantee, bc.commit), func(b *testing.B) { catchUp(b, bc.guarantee, bc.commit) })
+	}
+}
+
+func catchUp(b *testing.B, guarantee streams.Guarantee, commit time.Duration) {
 	const stores = 10_000
 	l := newLab(b)
+	l.config.ProcessingGuarantee, l.config.CommitInterval = guarantee, commit
 	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{Linger: -1})
 	if err != nil {
 		b.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,7 +23,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv makes the test binary an instance of the application instead: its value is "<bootstrap> <state folder> key=value …".
+// childEnv makes the test binary an instance of the application instead: its value is "<bootstrap> <state folder> key=value …". The key
+// test.prefix is the test's own: what comes before the names of user topics.
 const childEnv = "LAB_TEST_INSTANCE"
 
 func TestMain(m *testing.M) {
@@ -45,7 +47,15 @@ func runChild(bootstrap, dir string, properties []string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	top, err := topology.Build("")
+	prefix := ""
+	properties = slices.DeleteFunc(properties, func(p string) bool {
+		value, ours := strings.CutPrefix(p, "test.prefix=")
+		if ours {
+			prefix = value
+		}
+		return ours
+	})
+	top, err := topology.BuildOn(prefix)
 	if err != nil {
 		return err
 	}
@@ -61,6 +71,13 @@ func runChild(bootstrap, dir string, properties []string) error {
 	cfg.Listener = streams.Listener{
 		StateChanged: func(s streams.StateChange) { fmt.Println("state", s.To) },
 		Committed:    func(c streams.Commit) { fmt.Println("commit", c.Records) },
+		TasksAssigned: func(tasks []streams.Task) {
+			ids := make([]string, len(tasks))
+			for i, t := range tasks {
+				ids[i] = t.ID.String()
+			}
+			fmt.Println("tasks", strings.Join(ids, " "))
+		},
 	}
 	app, err := streams.NewApp(top, cfg)
 	if err != nil {
@@ -71,13 +88,13 @@ func runChild(bootstrap, dir string, properties []string) error {
 
 // instance is a child process.
 type instance struct {
-	t     *testing.T
+	t     testing.TB
 	cmd   *exec.Cmd
 	stdin io.Closer
 	lines chan string
 }
 
-func startInstance(t *testing.T, bootstrap, dir string, properties ...string) *instance {
+func startInstance(t testing.TB, bootstrap, dir string, properties ...string) *instance {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {

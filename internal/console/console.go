@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 )
 
@@ -72,6 +73,27 @@ func (c *Console) Step(ctx context.Context, what, why string) error {
 		c.prompt("\n") // what comes next begins a line
 	}
 	return err
+}
+
+// Confirm asks a question whose answer is yes or no. Who wants no pauses has said yes to everything.
+func (c *Console) Confirm(ctx context.Context, question string) (bool, error) {
+	if !c.cfg.Interactive {
+		return true, ctx.Err()
+	}
+	for {
+		c.prompt("  " + question + " [y/n] ")
+		line, err := c.answer(ctx)
+		if err != nil {
+			c.prompt("\n")
+			return false, err
+		}
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			return true, nil
+		case "n", "no":
+			return false, nil
+		}
+	}
 }
 
 // ErrEnded says that the input has ended: nobody is there any more to press Enter.

@@ -99,5 +99,5 @@ func (l *Lock) sign() error {
 	return err
 }
 
-// Release gives the lock back.
-func (l *Lock) Release() error { return l.file.Close() }
+// Release gives the lock back. The file names nobody then.
+func (l *Lock) Release() error { return errors.Join(l.file.Truncate(0), l.file.Close()) }

@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +28,10 @@ import (
 )
 
 const (
-	// suffixProperty is the lab's own property: what is appended to the names of the output topics.
+	// suffixProperty and crashProperty are the lab's own properties: what is appended to the names of the output topics, and which record of
+	// store-17 the instance crashes at instead of counting it.
 	suffixProperty = "lab.output.suffix"
+	crashProperty  = "lab.crash.after.store17"
 	// tasksEvery is how often an instance prints what it owns.
 	tasksEvery = 5 * time.Second
 )
@@ -39,6 +44,7 @@ type Config struct {
 	Name      string
 	Streams   streams.Config
 	Suffix    string // of the output topics
+	CrashAt   int64  // the record of topology.CrashStore, from 1; 0: none
 	Workspace *workspace.Workspace
 }
 
@@ -55,8 +61,14 @@ func Configure(w *workspace.Workspace, name string, properties []string) (Config
 		switch {
 		case key == suffixProperty:
 			cfg.Suffix = value
+		case key == crashProperty:
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n < 1 {
+				return Config{}, args.Errorf("property %s: %q is not the number of a record, from 1", crashProperty, value)
+			}
+			cfg.CrashAt = n
 		case strings.HasPrefix(key, "lab."):
-			return Config{}, args.Unknown("property", key, []string{suffixProperty})
+			return Config{}, args.Unknown("property", key, []string{suffixProperty, crashProperty})
 		default:
 			rest = append(rest, pair)
 		}
@@ -65,6 +77,10 @@ func Configure(w *workspace.Workspace, name string, properties []string) (Config
 	base.ApplicationID = topology.ApplicationID
 	base.StateDir = w.InstanceState(name)
 	base.CommitInterval = time.Second
+	base.RepartitionPurgeInterval = 24 * time.Hour // verify counts the repartition topic, a user's own counter's too
+	// A killed instance is taken for dead after the session timeout, or, if it was killed while it joined, after the rebalance timeout on the
+	// embedded broker. Kafka's own 45 s and 5 min are long when one watches.
+	base.SessionTimeout, base.HeartbeatInterval, base.RebalanceTimeout = 6*time.Second, 2*time.Second, 15*time.Second
 	base.WindowChangelogAdditionalRetention = 100 * 365 * 24 * time.Hour
 	var err error
 	cfg.Streams, err = streams.ParseProperties(base, rest)
@@ -73,8 +89,9 @@ func Configure(w *workspace.Workspace, name string, properties []string) (Config
 
 // Options is what an instance needs beside its configuration.
 type Options struct {
-	Out    io.Writer // lines for people
-	Logger *slog.Logger
+	Out      io.Writer // lines for people
+	Terminal io.Writer // where progress bars go; nil for none
+	Logger   *slog.Logger
 	// Parent, where set, is a pipe that the phase that started the instance holds open: its end stops the instance, however the parent ended.
 	Parent io.Reader
 }
@@ -92,9 +109,12 @@ func Run(ctx context.Context, conn *connect.Conn, cfg Config, opt Options) (err 
 	}
 	cfg.Streams.Bootstrap = strings.Split(conn.Bootstrap(), ",")
 	cfg.Streams.Logger = opt.Logger
-	r := &reporter{out: opt.Out, instance: cfg.Name, seen: map[string]bool{}}
+	r := &reporter{
+		out: opt.Out, bar: restoreBar{terminal: opt.Terminal}, instance: cfg.Name, crashAt: cfg.CrashAt, crash: topology.NewCrashTrigger(cfg.CrashAt),
+		seen: map[string]bool{}, dead: map[string]int64{},
+	}
 	cfg.Streams.Listener = r.listener()
-	cfg.Streams.Observers = topology.Observers(topology.Hooks{BeforeCount: r.firstRecord, TableApplied: r.tableApplied, Joined: r.joined})
+	cfg.Streams.Observers = topology.Observers(topology.Hooks{BeforeCount: r.beforeCount, TableApplied: r.tableApplied, Joined: r.joined})
 	app, err := streams.NewApp(top, cfg.Streams)
 	if err != nil {
 		return err
@@ -130,6 +150,7 @@ func Run(ctx context.Context, conn *connect.Conn, cfg Config, opt Options) (err 
 	stop := r.printTasks(ctx)
 	defer stop()
 	err = app.Run(ctx)
+	r.printDead()
 	stopped := &journal.Stopped{}
 	if err != nil {
 		stopped.Error = err.Error()
@@ -173,17 +194,22 @@ func untilEOF(ctx context.Context, r io.Reader) (context.Context, context.Cancel
 type reporter struct {
 	instance string
 	journal  *journal.Writer
+	crashAt  int64
+	crash    *topology.CrashTrigger
 
 	mu    sync.Mutex
 	out   io.Writer
-	tasks *journal.Tasks  // the last assignment
-	seen  map[string]bool // stores whose first record was told
+	bar   restoreBar
+	tasks *journal.Tasks   // the last assignment
+	seen  map[string]bool  // stores whose first record was told
+	dead  map[string]int64 // dead letters by kind
 }
 
 // print writes a line. A terminal that has gone away does not stop the counting.
 func (r *reporter) print(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.bar.clear()
 	_, _ = fmt.Fprintln(r.out, line)
 }
 
@@ -197,21 +223,23 @@ func (r *reporter) listener() streams.Listener {
 		StateChanged: func(c streams.StateChange) {
 			r.write(&journal.State{From: string(c.From), To: string(c.To)})
 		},
-		TasksAssigned: r.assigned,
-		RestoreStart: func(s streams.RestoreStart) {
-			if s.Reason != "" {
-				r.print(fmt.Sprintf("local state of %s in task %s is not used: %s", s.Store, s.Task, s.Reason))
+		TasksAssigned:    r.assigned,
+		RestoreStart:     r.restoreStart,
+		RestoreProgress:  r.restoreProgress,
+		RestoreSuspended: r.restoreSuspended,
+		RestoreEnd:       r.restoreEnd,
+		Skipped:          func(s streams.Skipped) { r.write(skipped(s)) },
+		DeadLetter:       r.deadLetter,
+		Misplaced: func(m streams.Misplaced) {
+			at := streams.TopicPartition{Topic: m.Topic, Partition: m.Partition}
+			r.write(&journal.Misplaced{Partition: at.String(), Offset: m.Offset, Want: m.Want, Records: m.Count})
+		},
+		Excused: func(e streams.TaskExcused) {
+			p := &journal.Excused{Task: e.Task.String(), WaitedMs: e.Waited.Milliseconds()}
+			if e.Partition.Topic != "" {
+				p.Partition = e.Partition.String()
 			}
-			r.write(&journal.RestoreStart{Store: s.Store, Partition: s.Changelog.String(), From: s.From, To: s.To, Reason: s.Reason})
-		},
-		RestoreEnd: func(s streams.RestoreEnd) {
-			r.write(&journal.RestoreEnd{Store: s.Store, Partition: s.Changelog.String(), Restored: s.Restored})
-		},
-		Skipped: func(s streams.Skipped) { r.write(skipped(s)) },
-		// Not printed: there may be very many, and the engine logs the first of each kind.
-		DeadLetter: func(d streams.DeadLetter) {
-			from := streams.TopicPartition{Topic: d.Topic, Partition: d.Partition}
-			r.journal.Write(&journal.DeadLetter{Partition: from.String(), Offset: d.Offset, Kind: d.Kind, Error: d.Err.Error()})
+			r.write(p)
 		},
 		Waiting: func(reason string) { r.write(&journal.Waiting{Reason: reason}) },
 	}
@@ -230,6 +258,29 @@ func (r *reporter) assigned(tasks []streams.Task) {
 	r.tasks = p
 	r.mu.Unlock()
 	r.write(p)
+}
+
+// deadLetter prints the first of each kind, since there may be very many; the journal has them all.
+func (r *reporter) deadLetter(d streams.DeadLetter) {
+	from := streams.TopicPartition{Topic: d.Topic, Partition: d.Partition}
+	e := r.journal.Write(&journal.DeadLetter{Partition: from.String(), Offset: d.Offset, Kind: d.Kind, Error: d.Err.Error()})
+	r.mu.Lock()
+	r.dead[d.Kind]++
+	first := r.dead[d.Kind] == 1
+	r.mu.Unlock()
+	if first {
+		r.print(e.Line())
+	}
+}
+
+// printDead prints how many dead letters there were of each kind.
+func (r *reporter) printDead() {
+	r.mu.Lock()
+	kinds := maps.Clone(r.dead)
+	r.mu.Unlock()
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		r.print(fmt.Sprintf("dead letters %d: %s", kinds[kind], kind))
+	}
 }
 
 // printTasks prints the active tasks every few seconds until the returned function is called.
@@ -259,7 +310,23 @@ func (r *reporter) printTasks(ctx context.Context) (stop func()) {
 	}
 }
 
-// firstRecord is called before each order is counted.
+// beforeCount is called before each order is counted.
+func (r *reporter) beforeCount(ctx *streams.Context, store string) {
+	r.firstRecord(ctx, store)
+	if r.crash.Due(store) {
+		r.halt(store)
+	}
+}
+
+// halt crashes the instance, once what it says has left the process.
+func (r *reporter) halt(store string) {
+	r.write(&journal.Halted{Store: store, Record: r.crashAt})
+	if err := process.Halt(); err != nil {
+		r.print(fmt.Sprintf("cannot halt: %v", err))
+	}
+}
+
+// firstRecord tells of the first order of a store.
 func (r *reporter) firstRecord(ctx *streams.Context, store string) {
 	r.mu.Lock()
 	seen := r.seen[store]

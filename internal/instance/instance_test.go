@@ -30,11 +30,13 @@ func TestConfigure(t *testing.T) {
 		t.Errorf("additional retention %s, want %s", s.WindowChangelogAdditionalRetention, want)
 	}
 	// The name sets the instance and its folder; nothing else follows from it.
-	given, err := instance.Configure(w, "eos", []string{"application.id=x", "lab.output.suffix=.eos", "commit.interval.ms=30000"})
+	given, err := instance.Configure(w, "eos", []string{
+		"application.id=x", "lab.output.suffix=.eos", "commit.interval.ms=30000", "lab.crash.after.store17=20",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if given.Suffix != ".eos" || given.Streams.ApplicationID != "x" || given.Streams.CommitInterval != 30*time.Second {
+	if given.Suffix != ".eos" || given.CrashAt != 20 || given.Streams.ApplicationID != "x" || given.Streams.CommitInterval != 30*time.Second {
 		t.Errorf("%+v", given)
 	}
 	if given.Streams.ProcessingGuarantee != streams.AtLeastOnce {
@@ -56,5 +58,11 @@ func TestConfigureNamesMistakes(t *testing.T) {
 	var property *streams.PropertyError
 	if _, err := instance.Configure(w, "a", []string{"comit.interval.ms=1"}); !errors.As(err, &property) || property.Nearest != "commit.interval.ms" {
 		t.Errorf("misspelt property: %v", err)
+	}
+	for _, value := range []string{"", "0", "-1", "many", "1.5"} {
+		var usage *args.UsageError
+		if _, err := instance.Configure(w, "a", []string{"lab.crash.after.store17=" + value}); !errors.As(err, &usage) {
+			t.Errorf("crash at %q: %v", value, err)
+		}
 	}
 }

@@ -25,10 +25,17 @@ type Event struct {
 	Joined       *Joined       `json:"joined,omitempty"`
 	RestoreStart *RestoreStart `json:"restore_start,omitempty"`
 	RestoreEnd   *RestoreEnd   `json:"restore_end,omitempty"`
-	Skipped      *Skipped      `json:"skipped,omitempty"`
-	DeadLetter   *DeadLetter   `json:"dead_letter,omitempty"`
-	Waiting      *Waiting      `json:"waiting,omitempty"`
-	Stopped      *Stopped      `json:"stopped,omitempty"`
+
+	RestoreProgress  *RestoreProgress  `json:"restore_progress,omitempty"`
+	RestoreSuspended *RestoreSuspended `json:"restore_suspended,omitempty"`
+
+	Skipped    *Skipped    `json:"skipped,omitempty"`
+	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
+	Misplaced  *Misplaced  `json:"misplaced,omitempty"`
+	Excused    *Excused    `json:"excused,omitempty"`
+	Waiting    *Waiting    `json:"waiting,omitempty"`
+	Halted     *Halted     `json:"halted,omitempty"`
+	Stopped    *Stopped    `json:"stopped,omitempty"`
 }
 
 // Payload is what an event tells: one of the types below.
@@ -57,12 +64,22 @@ func (e *Event) Payload() Payload {
 		return e.RestoreStart
 	case e.RestoreEnd != nil:
 		return e.RestoreEnd
+	case e.RestoreProgress != nil:
+		return e.RestoreProgress
+	case e.RestoreSuspended != nil:
+		return e.RestoreSuspended
 	case e.Skipped != nil:
 		return e.Skipped
 	case e.DeadLetter != nil:
 		return e.DeadLetter
+	case e.Misplaced != nil:
+		return e.Misplaced
+	case e.Excused != nil:
+		return e.Excused
 	case e.Waiting != nil:
 		return e.Waiting
+	case e.Halted != nil:
+		return e.Halted
 	case e.Stopped != nil:
 		return e.Stopped
 	default:
@@ -137,6 +154,26 @@ type RestoreEnd struct {
 	Restored  int64  `json:"restored"`
 }
 
+// RestoreProgress is how far a restore has come, about twice a second if it takes longer than a second.
+type RestoreProgress struct {
+	Store     string  `json:"store"`
+	Partition string  `json:"partition"`
+	Restored  int64   `json:"restored"` // records
+	Position  int64   `json:"position"`
+	To        int64   `json:"to"`
+	Rate      float64 `json:"rate"`   // offsets a second
+	ETA       int64   `json:"eta_ms"` // 0 if nothing moves
+}
+
+// RestoreSuspended is a restore whose task went to another instance before the end.
+type RestoreSuspended struct {
+	Store     string `json:"store"`
+	Partition string `json:"partition"`
+	Restored  int64  `json:"restored"`
+	Position  int64  `json:"position"` // from where it goes on, should the task come back
+	To        int64  `json:"to"`
+}
+
 // Skipped is a record that was dropped, with the reason in Kafka Streams' words.
 type Skipped struct {
 	Text      string `json:"text"` // the warning, in the words of the original program
@@ -171,9 +208,30 @@ type DeadLetter struct {
 	Error     string `json:"error"`
 }
 
+// Misplaced is told of the first record of a partition that its key does not belong to, and again at the end with the number of them.
+type Misplaced struct {
+	Partition string `json:"partition"`
+	Offset    int64  `json:"offset"` // of the first
+	Want      int32  `json:"want"`   // the partition that the first one's key belongs to
+	Records   int64  `json:"records"`
+}
+
+// Excused is a task for which the others of its sub-topology do not wait any longer: what it brings may come late downstream.
+type Excused struct {
+	Task      string `json:"task"`
+	Partition string `json:"partition,omitempty"` // of which it is not known whether it has records; "" for a task that is being restored
+	WaitedMs  int64  `json:"waited_ms"`
+}
+
 // Waiting is a time in which an instance can do nothing until something happens elsewhere. It is repeated while that lasts.
 type Waiting struct {
 	Reason string `json:"reason"`
+}
+
+// Halted is the last event of an instance that was told to crash (lab.crash.after.store17): it kills itself as soon as this is written.
+type Halted struct {
+	Store  string `json:"store"`
+	Record int64  `json:"record"` // of that store, from 1: the one that is not counted any more
 }
 
 // Stopped is an instance's last event; a killed one has none.
@@ -222,19 +280,57 @@ func (p *RestoreEnd) Line(e *Event) string {
 	return fmt.Sprintf("restore end instance=%s store=%s partition=%s restored=%d", e.Instance, p.Store, p.Partition, p.Restored)
 }
 
-// Line is the warning in the original's words and with its time stamp.
+// Line says how much is left.
+func (p *RestoreProgress) Line(e *Event) string {
+	return fmt.Sprintf("restore progress instance=%s store=%s partition=%s position=%d to=%d rate=%.0f/s eta=%s",
+		e.Instance, p.Store, p.Partition, p.Position, p.To, p.Rate, time.Duration(p.ETA)*time.Millisecond)
+}
+
+// Line says where the restore was left.
+func (p *RestoreSuspended) Line(e *Event) string {
+	return fmt.Sprintf("restore suspended instance=%s store=%s partition=%s position=%d to=%d restored=%d",
+		e.Instance, p.Store, p.Partition, p.Position, p.To, p.Restored)
+}
+
+// Line is the warning as the original's log has it: its words, its time stamp and, for a late record, the class that it names.
 func (p *Skipped) Line(e *Event) string {
-	return e.Time.Format("[2006-01-02 15:04:05,000] ") + "WARN " + p.Text
+	line := e.Time.Format("[2006-01-02 15:04:05,000] ") + "WARN " + p.Text
+	if p.Late != nil {
+		line += " (org.apache.kafka.streams.kstream.internals.KStreamWindowAggregate)"
+	}
+	return line
 }
 
 // Line says which record it was and what was wrong with it.
 func (p *DeadLetter) Line(*Event) string {
-	return fmt.Sprintf("dead letter %s offset %d: %s", p.Partition, p.Offset, p.Error)
+	return fmt.Sprintf("dead letter %s offset %d: %s: %s", p.Partition, p.Offset, p.Kind, p.Error)
+}
+
+// Line says what may come of it.
+func (p *Misplaced) Line(*Event) string {
+	if p.Records > 1 {
+		return fmt.Sprintf("misplaced %s: %d records whose keys belong to other partitions, a join may have missed them", p.Partition, p.Records)
+	}
+	return fmt.Sprintf("misplaced %s offset %d: its key belongs to partition %d, a join may miss it", p.Partition, p.Offset, p.Want)
+}
+
+// Line says what may come of it.
+func (p *Excused) Line(*Event) string {
+	what := p.Partition
+	if what == "" {
+		what = "its restore"
+	}
+	return fmt.Sprintf("task %s is not waited for any longer, after %d ms for %s: its records may come late downstream", p.Task, p.WaitedMs, what)
 }
 
 // Line says what must happen elsewhere.
 func (p *Waiting) Line(e *Event) string {
 	return fmt.Sprintf("instance %s waits: %s", e.Instance, p.Reason)
+}
+
+// Line is the halt message of the original program.
+func (p *Halted) Line(*Event) string {
+	return fmt.Sprintf("halting before counting %s record %d", p.Store, p.Record)
 }
 
 // Line says how the instance ended.
@@ -245,15 +341,20 @@ func (p *Stopped) Line(e *Event) string {
 	return fmt.Sprintf("instance %s stopped", e.Instance)
 }
 
-func (p *Started) in(e *Event)      { e.Started = p }
-func (p *State) in(e *Event)        { e.State = p }
-func (p *Tasks) in(e *Event)        { e.Tasks = p }
-func (p *FirstRecord) in(e *Event)  { e.FirstRecord = p }
-func (p *TableApplied) in(e *Event) { e.TableApplied = p }
-func (p *Joined) in(e *Event)       { e.Joined = p }
-func (p *RestoreStart) in(e *Event) { e.RestoreStart = p }
-func (p *RestoreEnd) in(e *Event)   { e.RestoreEnd = p }
-func (p *Skipped) in(e *Event)      { e.Skipped = p }
-func (p *DeadLetter) in(e *Event)   { e.DeadLetter = p }
-func (p *Waiting) in(e *Event)      { e.Waiting = p }
-func (p *Stopped) in(e *Event)      { e.Stopped = p }
+func (p *Started) in(e *Event)          { e.Started = p }
+func (p *State) in(e *Event)            { e.State = p }
+func (p *Tasks) in(e *Event)            { e.Tasks = p }
+func (p *FirstRecord) in(e *Event)      { e.FirstRecord = p }
+func (p *TableApplied) in(e *Event)     { e.TableApplied = p }
+func (p *Joined) in(e *Event)           { e.Joined = p }
+func (p *RestoreStart) in(e *Event)     { e.RestoreStart = p }
+func (p *RestoreEnd) in(e *Event)       { e.RestoreEnd = p }
+func (p *RestoreProgress) in(e *Event)  { e.RestoreProgress = p }
+func (p *RestoreSuspended) in(e *Event) { e.RestoreSuspended = p }
+func (p *Skipped) in(e *Event)          { e.Skipped = p }
+func (p *DeadLetter) in(e *Event)       { e.DeadLetter = p }
+func (p *Misplaced) in(e *Event)        { e.Misplaced = p }
+func (p *Excused) in(e *Event)          { e.Excused = p }
+func (p *Waiting) in(e *Event)          { e.Waiting = p }
+func (p *Halted) in(e *Event)           { e.Halted = p }
+func (p *Stopped) in(e *Event)          { e.Stopped = p }

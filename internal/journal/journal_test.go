@@ -65,10 +65,43 @@ func TestLines(t *testing.T) {
 			"restore end instance=a store=orders-per-store partition=order-counter-orders-per-store-changelog-1 restored=13",
 		},
 		{&journal.Skipped{Text: "Skipping record for expired window."}, "[1970-01-01 00:01:50,000] WARN Skipping record for expired window."},
-		{&journal.DeadLetter{Partition: "orders.placed-2", Offset: 13, Error: "no value"}, "dead letter orders.placed-2 offset 13: no value"},
+		{
+			&journal.Skipped{Text: "Skipping record for expired window.", Late: &journal.Late{}},
+			"[1970-01-01 00:01:51,000] WARN Skipping record for expired window. " +
+				"(org.apache.kafka.streams.kstream.internals.KStreamWindowAggregate)",
+		},
+		{
+			&journal.DeadLetter{Partition: "orders.placed-2", Offset: 13, Kind: "value cannot be decoded", Error: "no JSON"},
+			"dead letter orders.placed-2 offset 13: value cannot be decoded: no JSON",
+		},
+		{
+			&journal.Misplaced{Partition: "orders.status-1", Offset: 3, Want: 2, Records: 1},
+			"misplaced orders.status-1 offset 3: its key belongs to partition 2, a join may miss it",
+		},
+		{
+			&journal.Misplaced{Partition: "orders.status-1", Offset: 3, Want: 2, Records: 40},
+			"misplaced orders.status-1: 40 records whose keys belong to other partitions, a join may have missed them",
+		},
+		{
+			&journal.Excused{Task: "0_1", Partition: "orders.placed-1", WaitedMs: 5000},
+			"task 0_1 is not waited for any longer, after 5000 ms for orders.placed-1: its records may come late downstream",
+		},
+		{
+			&journal.Excused{Task: "0_1", WaitedMs: 5000},
+			"task 0_1 is not waited for any longer, after 5000 ms for its restore: its records may come late downstream",
+		},
 		{&journal.Waiting{Reason: "no topic"}, "instance a waits: no topic"},
+		{&journal.Halted{Store: "store-17", Record: 20}, "halting before counting store-17 record 20"},
 		{&journal.Stopped{}, "instance a stopped"},
 		{&journal.Stopped{Error: "broker gone"}, "instance a failed: broker gone"},
+		{
+			&journal.RestoreProgress{Store: "s", Partition: "log-1", Restored: 9, Position: 10, To: 30, Rate: 10, ETA: 2000},
+			"restore progress instance=a store=s partition=log-1 position=10 to=30 rate=10/s eta=2s",
+		},
+		{
+			&journal.RestoreSuspended{Store: "s", Partition: "log-1", Restored: 9, Position: 10, To: 30},
+			"restore suspended instance=a store=s partition=log-1 position=10 to=30 restored=9",
+		},
 	}
 	dir := t.TempDir()
 	w := create(t, dir, "order-counter", "a", 7)
@@ -109,6 +142,45 @@ func TestReadAllMergesByTimeAndApplication(t *testing.T) {
 		got = append(got, events[i].Line())
 	}
 	if diff := cmp.Diff([]string{"instance a pid 1", "instance b pid 2", "state a  -> RUNNING"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Who follows an application sees each event once, of processes that are there and of those that are still to start.
+func TestFollowAll(t *testing.T) {
+	dir := t.TempDir()
+	f := journal.FollowAll(dir, "order-counter")
+	defer f.Close()
+	next := func() []string {
+		t.Helper()
+		events, err := f.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for i := range events {
+			lines = append(lines, events[i].Line())
+		}
+		return lines
+	}
+	if got := next(); len(got) != 0 {
+		t.Errorf("before anything started: %q", got)
+	}
+	a := create(t, dir, "order-counter", "a", 1)
+	a.Write(&journal.Started{PID: 1})
+	create(t, dir, "order-counter.x", "a", 3).Write(&journal.Started{PID: 3})
+	if diff := cmp.Diff([]string{"instance a pid 1"}, next()); diff != "" {
+		t.Error(diff)
+	}
+	create(t, dir, "order-counter", "b", 2).Write(&journal.Started{PID: 2}) // second 101
+	a.Write(&journal.State{To: "RUNNING"})                                  // second 102
+	if diff := cmp.Diff([]string{"instance b pid 2", "state a  -> RUNNING"}, next()); diff != "" {
+		t.Error(diff)
+	}
+	if got := next(); len(got) != 0 {
+		t.Errorf("again: %q", got)
+	}
+	if diff := cmp.Diff([]string{"instance a pid 1", "instance b pid 2", "state a  -> RUNNING"}, f.Last()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -31,21 +31,15 @@ func Read(path string) ([]Event, error) {
 
 // ReadAll returns the events of every process of an application, by time.
 func ReadAll(dir, application string) ([]Event, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, application+".*.jsonl"))
-	if err != nil {
-		return nil, err
-	}
-	var all []Event
-	for _, path := range paths {
-		events, err := Read(path)
-		if err != nil {
-			return nil, err
-		}
-		// The pattern also finds the files of an application whose id goes on after a dot.
-		all = append(all, slices.DeleteFunc(events, func(e Event) bool { return e.Application != application })...)
-	}
-	slices.SortStableFunc(all, func(a, b Event) int { return a.Time.Compare(b.Time) })
-	return all, nil
+	r := newAllReader(dir, application)
+	events, err := r.next()
+	return events, errors.Join(err, r.close())
+}
+
+// source is where a follower's events come from.
+type source interface {
+	next() ([]Event, error) // those that have come since
+	close() error
 }
 
 // reader reads the complete lines of a file as it grows.
@@ -96,18 +90,76 @@ func (r *reader) close() error {
 	return r.file.Close()
 }
 
-// Follower reads a journal from its beginning and waits for what is still to come. It need not exist yet. Not safe for concurrent use.
+// allReader reads the files of every process of an application as they come and grow.
+type allReader struct {
+	pattern, application string
+	readers              map[string]*reader // by path
+}
+
+func newAllReader(dir, application string) *allReader {
+	return &allReader{
+		pattern: filepath.Join(dir, application+".*.jsonl"), application: application, readers: map[string]*reader{},
+	}
+}
+
+// next returns by time what has come since. Events that two processes write at about the same moment may come in two calls, and then in any
+// order.
+func (a *allReader) next() ([]Event, error) {
+	paths, err := filepath.Glob(a.pattern)
+	if err != nil {
+		return nil, err
+	}
+	var all []Event
+	for _, path := range paths {
+		r := a.readers[path]
+		if r == nil {
+			r = newReader(path)
+			a.readers[path] = r
+		}
+		events, err := r.next()
+		if err != nil {
+			return all, err
+		}
+		// The pattern also finds the files of an application whose id goes on after a dot.
+		all = append(all, slices.DeleteFunc(events, func(e Event) bool { return e.Application != a.application })...)
+	}
+	slices.SortStableFunc(all, func(x, y Event) int { return x.Time.Compare(y.Time) })
+	return all, nil
+}
+
+func (a *allReader) close() error {
+	var errs []error
+	for _, r := range a.readers {
+		errs = append(errs, r.close())
+	}
+	return errors.Join(errs...)
+}
+
+// Follower reads journals from their beginning and waits for what is still to come. They need not exist yet. Not safe for concurrent use.
 type Follower struct {
-	reader *reader
+	source source
 	seen   []Event // read, not yet looked at by Wait
 	last   []Event // for WaitError
 }
 
 // Follow returns a follower of the journal at path.
-func Follow(path string) *Follower { return &Follower{reader: newReader(path)} }
+func Follow(path string) *Follower { return &Follower{source: newReader(path)} }
 
-// Close closes the file.
-func (f *Follower) Close() error { return f.reader.close() }
+// FollowAll returns a follower of every process of an application, those that are still to start included.
+func FollowAll(dir, application string) *Follower {
+	return &Follower{source: newAllReader(dir, application)}
+}
+
+// Close closes the files.
+func (f *Follower) Close() error { return f.source.close() }
+
+// Next returns the events that have come since the last call, and does not wait. Do not mix it with Wait.
+func (f *Follower) Next() ([]Event, error) {
+	events, err := f.source.next()
+	f.last = append(f.last, events...)
+	f.last = f.last[max(0, len(f.last)-tailLines):]
+	return events, err
+}
 
 // WaitError says that an event did not come.
 type WaitError struct {
@@ -137,7 +189,7 @@ func (f *Follower) Wait(ctx context.Context, what string, match func(*Event) boo
 	for {
 		// Looked at before the file: what was written before the end counts.
 		ended := context.Cause(ctx)
-		events, err := f.reader.next()
+		events, err := f.source.next()
 		f.seen = append(f.seen, events...)
 		for i := range f.seen {
 			f.last = append(f.last[max(0, len(f.last)-tailLines+1):], f.seen[i])
@@ -149,7 +201,7 @@ func (f *Follower) Wait(ctx context.Context, what string, match func(*Event) boo
 		}
 		f.seen = nil
 		if err = cmp.Or(err, ended); err != nil {
-			return Event{}, &WaitError{What: what, Spent: time.Since(start), Last: f.lines(), Err: err}
+			return Event{}, &WaitError{What: what, Spent: time.Since(start), Last: f.Last(), Err: err}
 		}
 		select {
 		case <-ticker.C:
@@ -158,7 +210,8 @@ func (f *Follower) Wait(ctx context.Context, what string, match func(*Event) boo
 	}
 }
 
-func (f *Follower) lines() []string {
+// Last is the last lines that were read, oldest first, as a WaitError shows them.
+func (f *Follower) Last() []string {
 	lines := make([]string, 0, len(f.last))
 	for i := range f.last {
 		lines = append(lines, f.last[i].Line())

@@ -82,6 +82,7 @@ type batchHeader struct {
 	baseTime    int64
 	maxTime     int64
 	producer    int64
+	epoch       int16 // of the producer id
 	count       int32
 }
 
@@ -110,6 +111,7 @@ func cutBatch(raw []byte) (h batchHeader, rest []byte, err error) {
 		baseTime:    int64(binary.BigEndian.Uint64(b[batchBaseTimeAt:])),
 		maxTime:     int64(binary.BigEndian.Uint64(b[batchMaxTimeAt:])),
 		producer:    int64(binary.BigEndian.Uint64(b[batchProducerAt:])),
+		epoch:       int16(binary.BigEndian.Uint16(b[batchEpochAt:])),
 		count:       int32(binary.BigEndian.Uint32(b[batchCountAt:])),
 	}
 	delta := int32(binary.BigEndian.Uint32(b[batchLastDeltaAt:]))
@@ -118,6 +120,11 @@ func cutBatch(raw []byte) (h batchHeader, rest []byte, err error) {
 	}
 	h.last = h.base + int64(delta)
 	return h, raw[end:], nil
+}
+
+// sign tells whose record it is.
+func (h *batchHeader) sign(rec *Record) {
+	rec.Transactional, rec.ProducerID, rec.ProducerEpoch = h.attributes&attrTransactional != 0, h.producer, h.epoch
 }
 
 func (w batchWalk) batch(dst []Record, h batchHeader, filter *abortFilter) ([]Record, error) {
@@ -149,9 +156,13 @@ func (w batchWalk) records(dst []Record, h batchHeader, body []byte) ([]Record, 
 		if err != nil {
 			return dst, fmt.Errorf("record %d of %d: %w", i, h.count, err)
 		}
-		if rec.Offset >= w.from {
-			dst = append(dst, rec)
+		if rec.Offset < w.from {
+			continue
 		}
+		if w.control {
+			h.sign(&rec)
+		}
+		dst = append(dst, rec)
 	}
 	return dst, nil
 }
@@ -176,6 +187,7 @@ func (w batchWalk) controlBatch(dst []Record, h batchHeader, body []byte, filter
 			rec.Control = ControlCommit
 		}
 		if w.control && rec.Control != ControlNone && rec.Offset >= w.from {
+			h.sign(&rec)
 			dst = append(dst, rec)
 		}
 	}

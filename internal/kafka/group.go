@@ -37,6 +37,9 @@ type MemberConfig struct {
 	// mention gets nothing.
 	Assign func(ctx context.Context, members []Subscription) (map[string]MemberAssignment, error)
 
+	// Waiting is told, again and again, of whom Join waits for without a rebalance under way: members of another protocol. Default: a warning.
+	Waiting func(reason string)
+
 	// LeaveStatic makes Leave remove a static member from the group too.
 	LeaveStatic bool
 	Logger      *slog.Logger     // default: the client's
@@ -381,7 +384,11 @@ func (m *Member) awaitOthers(ctx context.Context, c *conflict, err error) error 
 	if over {
 		return fmt.Errorf("group %s is held by %s, and protocol %s is not theirs: %w", m.cfg.Group, who, m.cfg.Protocol, err)
 	}
-	m.log.Warn("waiting for members of another protocol to leave", "members", who, "protocol", m.cfg.Protocol)
+	if m.cfg.Waiting != nil {
+		m.cfg.Waiting(fmt.Sprintf("group %s is held by %s; protocol %s waits for them to leave", m.cfg.Group, who, m.cfg.Protocol))
+	} else {
+		m.log.Warn("waiting for members of another protocol to leave", "members", who, "protocol", m.cfg.Protocol)
+	}
 	return nil
 }
 

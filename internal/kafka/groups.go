@@ -98,6 +98,30 @@ func (c *Client) DescribeGroup(ctx context.Context, id string) (GroupDescription
 	return d, nil
 }
 
+// RemoveMembers takes members out of a group that cannot leave by themselves, because they were killed. One that has left is no error.
+func (c *Client) RemoveMembers(ctx context.Context, group string, memberIDs ...string) error {
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group = group
+	for _, id := range memberIDs {
+		m := kmsg.NewLeaveGroupRequestMember()
+		m.MemberID = id
+		req.Members = append(req.Members, m)
+	}
+	_, err := c.Do(ctx, Request{Route: GroupCoordinator(group), Req: req, Check: func(resp kmsg.Response) error {
+		r := resp.(*kmsg.LeaveGroupResponse)
+		if r.ErrorCode != 0 {
+			return &Error{API: req.Key(), Code: Code(r.ErrorCode), Resource: "group " + group}
+		}
+		for _, m := range r.Members {
+			if code := Code(m.ErrorCode); code != 0 && code != UnknownMemberID {
+				return &Error{API: req.Key(), Code: code, Resource: "member " + m.MemberID + " of group " + group}
+			}
+		}
+		return nil
+	}})
+	return err
+}
+
 // DeleteGroups deletes groups with their offsets. Unknown groups are no error; one that has members is refused with NonEmptyGroup.
 func (c *Client) DeleteGroups(ctx context.Context, ids ...string) error {
 	var errs []error

@@ -12,18 +12,21 @@ import (
 
 // TransactionListing is one transactional id as its coordinator lists it (KIP-664).
 type TransactionListing struct {
-	ID         string
-	ProducerID int64
-	State      string // "Ongoing", "PrepareAbort", "CompleteCommit", "Empty", …
+	ID          string
+	Coordinator int32
+	ProducerID  int64
+	State       string // "Ongoing", "PrepareAbort", "CompleteCommit", "Empty", …
 }
 
 // TransactionDescription is what a coordinator knows of a transactional id.
 type TransactionDescription struct {
-	ID         string
-	State      string
-	ProducerID int64
-	Timeout    time.Duration // after which the coordinator aborts an open transaction
-	Started    time.Time     // zero if none is open
+	ID            string
+	State         string
+	ProducerID    int64
+	ProducerEpoch int16
+	Timeout       time.Duration    // after which the coordinator aborts an open transaction
+	Started       time.Time        // zero if none is open, unless the broker still tells of the last one
+	Partitions    []TopicPartition // with records in it, sorted
 }
 
 // ListTransactions asks every broker for the transactional ids that it coordinates, those of the given producer ids only if there are any,
@@ -47,7 +50,7 @@ func (c *Client) ListTransactions(ctx context.Context, producers ...int64) ([]Tr
 			return nil, err
 		}
 		for _, t := range resp.(*kmsg.ListTransactionsResponse).TransactionStates {
-			list = append(list, TransactionListing{ID: t.TransactionalID, ProducerID: t.ProducerID, State: t.TransactionState})
+			list = append(list, TransactionListing{ID: t.TransactionalID, Coordinator: b.ID, ProducerID: t.ProducerID, State: t.TransactionState})
 		}
 	}
 	byID := func(a, b TransactionListing) int { return cmp.Compare(a.ID, b.ID) }
@@ -74,7 +77,16 @@ func (c *Client) DescribeTransaction(ctx context.Context, id string) (Transactio
 		return TransactionDescription{}, err
 	}
 	s := resp.(*kmsg.DescribeTransactionsResponse).TransactionStates[0]
-	d := TransactionDescription{ID: id, State: s.State, ProducerID: s.ProducerID, Timeout: time.Duration(s.TimeoutMillis) * time.Millisecond}
+	d := TransactionDescription{
+		ID: id, State: s.State, ProducerID: s.ProducerID, ProducerEpoch: s.ProducerEpoch,
+		Timeout: time.Duration(s.TimeoutMillis) * time.Millisecond,
+	}
+	for _, t := range s.Topics {
+		for _, p := range t.Partitions {
+			d.Partitions = append(d.Partitions, TopicPartition{t.Topic, p})
+		}
+	}
+	slices.SortFunc(d.Partitions, TopicPartition.Compare)
 	if s.StartTimestamp > 0 {
 		d.Started = time.UnixMilli(s.StartTimestamp)
 	}

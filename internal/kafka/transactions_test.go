@@ -30,6 +30,9 @@ func TestOldestTransaction(t *testing.T) {
 		if err != nil || !found {
 			t.Fatalf("transaction %d: found %t, error %v", i, found, err)
 		}
+		if d.ProducerEpoch < 0 || !slices.Equal(d.Partitions, []TopicPartition{tp}) {
+			t.Errorf("epoch %d, partitions %v", d.ProducerEpoch, d.Partitions)
+		}
 		if d.ID != id || d.State != "Ongoing" || d.Timeout != 30*time.Second || d.Started.Before(before) {
 			t.Errorf("oldest transaction %+v, want %s open", d, id)
 		}

@@ -31,8 +31,12 @@ type Record struct {
 	Timestamp   int64 // milliseconds since the epoch; -1 means none
 	LeaderEpoch int32
 	Control     ControlType // None for a data record; others only if the fetcher was asked for control records
-	Key, Value  []byte
-	Headers     []Header
+	// Who wrote it, and whether in a transaction; told only if the fetcher was asked for control records. -1: a producer without an id.
+	Transactional bool
+	ProducerEpoch int16
+	ProducerID    int64
+	Key, Value    []byte
+	Headers       []Header
 }
 
 // ControlType tells a transaction marker from a data record.

@@ -109,6 +109,8 @@ func TestDumpOfTransactions(t *testing.T) {
 	}{
 		{"kept", func() error { return p.Commit(t.Context(), nil, kafka.GroupMeta{}) }},
 		{"dropped", func() error { return p.Abort(t.Context()) }},
+		{"kept too", func() error { return p.Commit(t.Context(), nil, kafka.GroupMeta{}) }},
+		{"not decided", func() error { return nil }},
 	} {
 		if err := p.Send(t.Context(), kafka.Message{Topic: topic, Key: []byte("k"), Value: []byte(step.value)}); err != nil {
 			t.Fatal(err)
@@ -118,16 +120,51 @@ func TestDumpOfTransactions(t *testing.T) {
 		}
 	}
 	committed := kafkatools.ReadConfig{Topic: topic, Isolation: kafka.ReadCommitted}
-	if got, want := dump(t, c, kafkatools.DumpConfig{ReadConfig: committed}), "kept\n"; got != want {
+	if got, want := dump(t, c, kafkatools.DumpConfig{ReadConfig: committed}), "kept\nkept too\n"; got != want {
 		t.Errorf("committed: got %q, want %q", got, want)
 	}
 	all := kafkatools.ReadConfig{Topic: topic}
-	if got, want := dump(t, c, kafkatools.DumpConfig{ReadConfig: all}), "kept\ndropped\n"; got != want {
+	if got, want := dump(t, c, kafkatools.DumpConfig{ReadConfig: all}), "kept\ndropped\nkept too\nnot decided\n"; got != want {
 		t.Errorf("uncommitted: got %q, want %q", got, want)
 	}
-	want := "kept\n# COMMIT marker partition=0 offset=1\ndropped\n# ABORT marker partition=0 offset=3\n"
+	want := "kept\n# COMMIT marker partition=0 offset=1\n# ABORTED partition=0 offset=2: dropped\n# ABORT marker partition=0 offset=3\n" +
+		"kept too\n# COMMIT marker partition=0 offset=5\n# OPEN partition=0 offset=6: not decided\n"
 	if got := dump(t, c, kafkatools.DumpConfig{ReadConfig: all, Decode: true}); got != want {
 		t.Errorf("decoded: got %q, want %q", got, want)
+	}
+	object := dump(t, c, kafkatools.DumpConfig{ReadConfig: all, Decode: true, JSON: true})
+	if !strings.Contains(object, `"value":"dropped","hidden":"ABORTED"}`) || strings.Count(object, "hidden") != 2 {
+		t.Errorf("as JSON: %s", object)
+	}
+
+	parts, err := kafkatools.History(t.Context(), c, topic)
+	if err != nil || len(parts) != 4 {
+		t.Fatalf("history %+v, %v", parts, err)
+	}
+	for i, w := range []kafkatools.Part{
+		{Outcome: "COMMIT", First: 0, Last: 0, Records: 1, Marker: 1},
+		{Outcome: "ABORT", First: 2, Last: 2, Records: 1, Marker: 3},
+		{Outcome: "COMMIT", First: 4, Last: 4, Records: 1, Marker: 5},
+		{Outcome: "OPEN", First: 6, Last: 6, Records: 1, Marker: -1},
+	} {
+		got := parts[i]
+		if got.ProducerID < 0 || got.Epoch < 0 || got.Ended.IsZero() != (w.Marker < 0) {
+			t.Errorf("part %d: %+v", i, got)
+		}
+		w.TopicPartition, w.ProducerID, w.Epoch, w.Ended = kafka.TopicPartition{Topic: topic}, got.ProducerID, got.Epoch, got.Ended
+		if diff := cmp.Diff(w, got); diff != "" {
+			t.Errorf("part %d: %s", i, diff)
+		}
+	}
+	var list, description strings.Builder
+	if err := kafkatools.WriteTransactions(t.Context(), c, &list); err != nil || !strings.Contains(list.String(), topic) {
+		t.Errorf("list %q, %v", list.String(), err)
+	}
+	if err := kafkatools.WriteTransaction(t.Context(), c, topic, &description); err != nil || !strings.Contains(description.String(), topic+"-0") {
+		t.Errorf("description %q, %v", description.String(), err)
+	}
+	if err := p.Abort(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

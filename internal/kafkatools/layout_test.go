@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -64,6 +65,29 @@ func TestGroupLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, err := os.ReadFile("testdata/group.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTransactionLayout(t *testing.T) {
+	const id = "txn-wioybddy"
+	var got strings.Builder
+	err := writeListings(&got, []kafka.TransactionListing{{ID: id, Coordinator: 1, ProducerID: 128, State: "CompleteCommit"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := time.UnixMilli(1796047500435)
+	err = writeDescription(&got, kafka.TransactionDescription{
+		ID: id, State: "CompleteCommit", ProducerID: 128, ProducerEpoch: 3, Timeout: 10 * time.Second, Started: started,
+	}, 1, started.Add(2784782*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/transactions.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

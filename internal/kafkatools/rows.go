@@ -28,7 +28,9 @@ type DumpConfig struct {
 	JSON     bool // one object a row
 	// Last prints the last value of each key, by key, once all has been read.
 	Last bool
-	// Decode prints keys and values of internal topics as what they mean, and transaction markers as rows of their own.
+	// Decode prints keys and values of internal topics as what they mean, dead letters with their origin and reason, and transaction markers
+	// as rows of their own. Records that readers of committed ones do not get are marked, unless Follow is set: what comes of a transaction
+	// is known only later.
 	Decode bool
 }
 
@@ -39,6 +41,12 @@ func Dump(ctx context.Context, client *kafka.Client, cfg DumpConfig, w io.Writer
 	p := printer{cfg: cfg, out: out}
 	if cfg.Decode {
 		p.key, p.value = decoders(cfg.Topic)
+		if cfg.Isolation == kafka.ReadUncommitted && !cfg.Follow {
+			var err error
+			if p.markers, err = readMarkers(ctx, client, cfg.Topic); err != nil {
+				return err
+			}
+		}
 	}
 	last := map[string]row{}
 	err := Read(ctx, client, cfg.ReadConfig, func(partition int32, r *kafka.Record) error {
@@ -77,9 +85,13 @@ type row struct {
 	ValueHex  string   `json:"value_hex,omitempty"`
 	Headers   []header `json:"headers,omitempty"`
 	Marker    string   `json:"marker,omitempty"` // COMMIT or ABORT; key and value mean nothing then
+	Hidden    fate     `json:"hidden,omitempty"` // ABORTED or OPEN: a reader of committed records does not get it, or not yet
+	// DeadLetter is what is wrong with the record, in a dead-letter topic if Decode is set.
+	DeadLetter *DeadLetter `json:"dead_letter,omitempty"`
 
 	// The bytes as they came, for the plain form.
 	rawKey, rawValue string
+	line             string // the whole plain form, if it is another
 }
 
 type header struct {
@@ -91,6 +103,7 @@ type printer struct {
 	cfg        DumpConfig
 	out        *bufio.Writer
 	key, value func([]byte) (string, bool) // nil: as it is
+	markers    markers                     // nil: not known
 }
 
 func (p *printer) row(partition int32, r *kafka.Record) row {
@@ -103,6 +116,14 @@ func (p *printer) row(partition int32, r *kafka.Record) row {
 	case kafka.ControlNone:
 		row.Key, row.KeyHex, row.rawKey = render(r.Key, p.key)
 		row.Value, row.ValueHex, row.rawValue = render(r.Value, p.value)
+	}
+	if p.markers != nil && row.Marker == "" {
+		row.Hidden = p.markers.fate(partition, r)
+	}
+	if p.cfg.Decode && row.Marker == "" && strings.HasSuffix(p.cfg.Topic, deadLettersSuffix) {
+		if d, ok := ParseDeadLetter(r); ok {
+			row.DeadLetter, row.line = &d, d.line(r)
+		}
 	}
 	for _, h := range r.Headers {
 		value, _, _ := render(h.Value, nil)
@@ -137,10 +158,17 @@ func (p *printer) print(r row) error {
 		_, err = p.out.Write(append(line, '\n'))
 		return err
 	}
+	if r.Hidden != "" {
+		if _, err := fmt.Fprintf(p.out, "# %s partition=%d offset=%d: ", r.Hidden, r.Partition, r.Offset); err != nil {
+			return err
+		}
+	}
 	var err error
 	switch {
 	case r.Marker != "":
 		_, err = fmt.Fprintf(p.out, "# %s marker partition=%d offset=%d\n", r.Marker, r.Partition, r.Offset)
+	case r.line != "":
+		_, err = fmt.Fprintln(p.out, r.line)
 	case p.cfg.PrintKey || p.cfg.Last:
 		_, err = fmt.Fprintf(p.out, "%s\t%s\n", r.rawKey, r.rawValue)
 	default:

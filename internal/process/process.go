@@ -69,6 +69,19 @@ func (id ID) Terminate() error { return id.act(terminate) }
 // Kill ends the process without asking. It is ErrGone if the process is gone.
 func (id ID) Kill() error { return id.act((*os.Process).Kill) }
 
+// Halt ends this process as hard as another one's Kill would: nothing is flushed, closed or told to anybody. It does not return, unless with
+// an error.
+func Halt() error {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := self.Kill(); err != nil {
+		return err
+	}
+	select {} // the signal may reach another thread first
+}
+
 func (id ID) act(do func(*os.Process) error) error {
 	running, err := id.Running()
 	if err != nil {

@@ -88,7 +88,7 @@ func Check(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (Rec
 	}
 	found := &ForeignError{Ours: conn.Ours()}
 	for name := range all {
-		if isOurs(name) {
+		if IsOurs(name) {
 			found.Topics = append(found.Topics, name)
 		}
 	}
@@ -98,7 +98,7 @@ func Check(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (Rec
 		return Record{}, err
 	}
 	for _, g := range groups {
-		if strings.HasPrefix(g.ID, topology.ApplicationID) {
+		if slices.Contains(applications, g.ID) {
 			found.Groups = append(found.Groups, g.ID)
 		}
 	}
@@ -116,14 +116,29 @@ func Check(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (Rec
 	return Record{Progress: fresh}, nil
 }
 
-// isOurs tells the names of the lab's topics, internal ones and those with a suffix included.
-func isOurs(topic string) bool {
-	if strings.HasPrefix(topic, topology.ApplicationID+"-") {
-		return true
+// The applications of the lab, and the suffixes of their output topics. On a shared cluster a name that only begins like one of the lab's is
+// somebody else's.
+var (
+	applications = []string{topology.ApplicationID, topology.ApplicationID + "-eos", topology.ApplicationID + "-alos"}
+	suffixes     = []string{"", ".eos", ".alos"}
+)
+
+// internals are the topics that an application with the lab's topology makes for itself.
+func internals(application string) []string {
+	return []string{
+		application + "-" + topology.Repartition, application + "-" + topology.PerStoreChangelog,
+		application + "-" + topology.PerStoreMinuteChangelog, application + "-" + topology.StatusChangelog,
+		kafkatools.DeadLetters(application),
 	}
-	return slices.ContainsFunc(Topics(""), func(s kafka.TopicSpec) bool {
-		return topic == s.Name || strings.HasPrefix(topic, s.Name+".")
-	})
+}
+
+// IsOurs tells the names of the lab's topics, internal ones and those with a suffix included.
+func IsOurs(topic string) bool {
+	isInternal := func(application string) bool { return slices.Contains(internals(application), topic) }
+	isOutput := func(suffix string) bool {
+		return slices.ContainsFunc(Topics(suffix), func(s kafka.TopicSpec) bool { return topic == s.Name })
+	}
+	return slices.ContainsFunc(applications, isInternal) || slices.ContainsFunc(suffixes, isOutput)
 }
 
 // Create creates those of the lab's topics that are missing and returns their names. On a broker without a trace of the lab it notes in the
@@ -134,67 +149,43 @@ func Create(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, suf
 	if err != nil && !errors.As(err, &foreign) {
 		return nil, err
 	}
-	if foreign == nil && r.OrdersID == "" {
-		// Noted before anything exists, so that an interrupted creation is known as ours.
-		if err := w.SaveProgress(r.Progress); err != nil {
-			return nil, err
-		}
+	before, err := conn.Topics(ctx)
+	if err != nil {
+		return nil, err
 	}
 	specs := Topics(suffix)
-	existing, err := conn.CreateTopics(ctx, specs)
-	if err != nil {
-		return nil, fmt.Errorf("create the lab's topics: %w", err)
-	}
-	if foreign == nil && r.OrdersID == "" {
-		topics, err := conn.Topics(ctx, topology.OrdersPlaced)
-		if err != nil {
-			return nil, err
+	missing := slices.DeleteFunc(slices.Clone(specs), func(s kafka.TopicSpec) bool { return before[s.Name] != nil })
+	note := foreign == nil && (r.OrdersID == "" || len(missing) > 0)
+	if note {
+		// Noted before anything exists, so that an interrupted creation is known as ours.
+		for _, s := range missing {
+			r.Note(s.Name, "")
 		}
-		r.OrdersID = kafkatools.TopicID(topics[topology.OrdersPlaced])
 		if err := w.SaveProgress(r.Progress); err != nil {
 			return nil, err
 		}
 	}
-	var created []string
-	for _, s := range specs {
-		if !slices.Contains(existing, s.Name) {
-			created = append(created, s.Name)
+	if _, err := conn.CreateTopics(ctx, specs); err != nil {
+		return nil, fmt.Errorf("create the lab's topics: %w", err)
+	}
+	created := make([]string, len(missing))
+	for i, s := range missing {
+		created[i] = s.Name
+	}
+	if !note {
+		return created, nil
+	}
+	after, err := conn.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if orders := after[topology.OrdersPlaced]; orders != nil {
+		r.OrdersID = kafkatools.TopicID(orders)
+	}
+	for _, name := range created {
+		if t := after[name]; t != nil {
+			r.Note(name, kafkatools.TopicID(t))
 		}
 	}
-	return created, nil
-}
-
-// Delete deletes the lab's topics and groups from a broker whose data stays: those that the workspace's record knows, and nothing if it
-// knows none. The groups must have no members.
-func Delete(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (deleted []string, err error) {
-	r, err := Check(ctx, conn, w)
-	var foreign *ForeignError
-	if errors.As(err, &foreign) || err == nil && !r.Known {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	all, err := kafkatools.TopicNames(ctx, conn.Client)
-	if err != nil {
-		return nil, err
-	}
-	deleted = slices.DeleteFunc(all, func(name string) bool { return !isOurs(name) })
-	if err := conn.DeleteTopics(ctx, deleted...); err != nil {
-		return nil, err
-	}
-	groups, err := conn.ListGroups(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for _, g := range groups {
-		if strings.HasPrefix(g.ID, topology.ApplicationID) {
-			ids = append(ids, g.ID)
-		}
-	}
-	if err := conn.DeleteGroups(ctx, ids...); err != nil {
-		return nil, err
-	}
-	return append(deleted, ids...), nil
+	return created, w.SaveProgress(r.Progress)
 }

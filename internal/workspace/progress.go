@@ -22,6 +22,8 @@ type Progress struct {
 	OrdersID  string    `json:"orders_placed_id,omitempty"` // "" while the topics are being created
 	Started   time.Time `json:"started"`
 	Passed    []int     `json:"passed"`
+	// Created are the topics that were made from here, with their ids; "" while one is being made.
+	Created map[string]string `json:"created,omitempty"`
 }
 
 // Has reports whether a phase has passed.
@@ -33,6 +35,14 @@ func (p *Progress) Pass(phase int) {
 		p.Passed = append(p.Passed, phase)
 		slices.Sort(p.Passed)
 	}
+}
+
+// Note notes that a topic is made from here.
+func (p *Progress) Note(topic, id string) {
+	if p.Created == nil {
+		p.Created = map[string]string{}
+	}
+	p.Created[topic] = id
 }
 
 func (w *Workspace) progressFile() string { return filepath.Join(w.Lab(), "run.json") }

@@ -23,12 +23,15 @@ import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Joined;
+import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.processor.Cancellable;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.Processor;
@@ -37,11 +40,13 @@ import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.test.TestRecord;
 
 /**
  * Pipes random records through topologies in Kafka Streams' TopologyTestDriver, which commits after each, and writes what came in
- * (lines "> topic timestamp key value") and what each topic then got ("< …"). Argument: the folder to write to.
+ * (lines "> topic timestamp key value") and what each topic then got ("< …"). Arguments: the folder to write to, and
+ * statestore.cache.max.bytes if not the default.
  */
 public class Conformance {
     static final Serde<String> TEXT = Serdes.String();
@@ -59,6 +64,12 @@ public class Conformance {
     }
     static void out(KStream<String, String> s, String topic) { s.to(topic, Produced.with(TEXT, TEXT)); }
     static void outCount(KStream<String, Long> s, String topic) { s.to(topic, Produced.with(TEXT, LONG)); }
+    static Materialized<String, String, WindowStore<Bytes, byte[]>> windowed(String name) {
+        return Materialized.<String, String, WindowStore<Bytes, byte[]>>as(name).withKeySerde(TEXT).withValueSerde(TEXT);
+    }
+    static void outWindows(KStream<Windowed<String>, String> s, String topic) {
+        s.to(topic, Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60000), TEXT));
+    }
     static String upper(String v) { return v == null ? null : v.toUpperCase(); }
     static String zero(String v) { return v == null ? "" : v; }
 
@@ -130,6 +141,16 @@ public class Conformance {
         });
         PROGRAMS.put("hopping", b -> {
             windows(b, TimeWindows.ofSizeWithNoGrace(Duration.ofSeconds(60)).advanceBy(Duration.ofSeconds(25)));
+            table(b);
+        });
+        PROGRAMS.put("window-aggregates", b -> {
+            KGroupedStream<String, String> g = in(b).groupByKey();
+            TimeWindows minute = TimeWindows.ofSizeAndGrace(Duration.ofSeconds(60), Duration.ofSeconds(30));
+            TimeWindows hops = TimeWindows.ofSizeAndGrace(Duration.ofSeconds(60), Duration.ofSeconds(10)).advanceBy(Duration.ofSeconds(25));
+            // A null value reaches the reducer and the aggregator; as the first of its window it leaves no reduced value.
+            outWindows(g.windowedBy(minute).reduce((x, y) -> x + zero(y), windowed("rw")).toStream(), "reduced");
+            outWindows(g.windowedBy(hops).aggregate(() -> "!", (k, v, x) -> x + k + zero(v),
+                windowed("aw").withRetention(Duration.ofMinutes(5))).toStream(), "aggregated");
             table(b);
         });
         PROGRAMS.put("filtered-tables", b -> {
@@ -243,6 +264,7 @@ public class Conformance {
             props.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
             props.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
             props.put(StreamsConfig.STATE_DIR_CONFIG, Files.createTempDirectory("conformance").toString());
+            if (args.length > 1) props.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, args[1]);
             StringBuilder log = new StringBuilder();
             Random rnd = new Random(3);
             long now = 1789207200000L;

@@ -25,7 +25,9 @@ final class Generator {
             + "aggregate countWindows countWindows toStream toStream toStream toStream join join join leftJoin leftJoin tableFilter "
             + "tableFilterNot tableMapValues"),
         PROCESSORS("stream stream table filter map mapValues selectKey process process process process process merge groupBy groupByKey "
-            + "count countWindows toStream join to to repartition peek split branch");
+            + "count countWindows toStream join to to repartition peek split branch"),
+        WINDOW_AGGREGATES("stream filter map selectKey groupBy groupByKey groupByKey countWindows reduceWindows reduceWindows reduceWindows "
+            + "aggregateWindows aggregateWindows aggregateWindows count reduce toStream toStream toStream tableFilter tableMapValues to merge");
 
         final String[] operators;
 
@@ -76,7 +78,7 @@ final class Generator {
             }
             case "branch", "defaultBranch" -> in = pick(r -> r.kind == Kind.SPLIT && !closed.contains(r));
             case "toStream", "tableFilter", "tableFilterNot", "tableMapValues" -> in = pick(r -> r.kind == Kind.TABLE);
-            case "count", "countWindows", "reduce", "aggregate" -> in = pick(r -> r.kind == Kind.GROUP);
+            case "count", "countWindows", "reduce", "aggregate", "reduceWindows", "aggregateWindows" -> in = pick(r -> r.kind == Kind.GROUP);
             case "to", "repartition", "groupByKey", "join", "leftJoin" -> in = pick(r -> r.kind == Kind.STREAM && !r.windowed);
             default -> in = pick(r -> r.kind == Kind.STREAM);
         }
@@ -121,6 +123,8 @@ final class Generator {
             case "reduce" -> add(Kind.TABLE, false, in.counts, "reduce " + in.label + store(true) + as());
             case "aggregate" -> add(Kind.TABLE, false, false, "aggregate " + in.label + store(true) + as());
             case "countWindows" -> add(Kind.TABLE, true, true, "countWindows " + in.label + windows() + store(false) + as());
+            case "reduceWindows" -> add(Kind.TABLE, true, in.counts, "reduceWindows " + in.label + windows() + kept() + as());
+            case "aggregateWindows" -> add(Kind.TABLE, true, false, "aggregateWindows " + in.label + windows() + kept() + as());
             case "toStream" -> add(Kind.STREAM, in.windowed, in.counts, "toStream " + in.label + as());
             case "tableFilter" -> add(Kind.TABLE, in.windowed, in.counts, "filter " + in.label + as());
             case "tableFilterNot" -> add(Kind.TABLE, in.windowed, in.counts, "filterNot " + in.label + as());
@@ -184,6 +188,12 @@ final class Generator {
             case 1 -> serdes ? " serdes" : "";
             default -> " store " + name();
         };
+    }
+
+    /** A store that keeps its windows for longer than any here lasts. */
+    private String kept() {
+        String store = store(true);
+        return store.isEmpty() || random.nextBoolean() ? store : store + " retention 3h";
     }
 
     /** The stores of a processor: none, some of its own, some that another one has too. */

@@ -21,6 +21,7 @@ public final class Main {
         # A script has one operator call a line, in the order of the calls: [result =] operator input... [option value]...
         #   as NAME        the operator's name (Named, Consumed, Produced, Joined, Grouped, Repartitioned, Branched)
         #   store NAME     the name of its store (Materialized.as)
+        #   retention D    how long that store keeps a window (Materialized.withRetention)
         #   uses A,B       the stores of a processor, each added to the builder when first named
         #   serdes         no name for the store, but a Materialized.with(serdes)
         # Results are named after what they are: s a stream, t a table, g a group, x a split.

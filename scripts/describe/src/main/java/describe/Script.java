@@ -64,7 +64,7 @@ final class Script {
             while (it.hasNext()) {
                 String word = it.next();
                 switch (word) {
-                    case "as", "store", "partitions", "tumbling", "hopping", "every", "grace", "topic", "uses" ->
+                    case "as", "store", "partitions", "tumbling", "hopping", "every", "grace", "retention", "topic", "uses" ->
                         options.put(word, it.next());
                     case "serdes" -> serdes = true;
                     default -> inputs.add(word);
@@ -237,6 +237,9 @@ final class Script {
             Materialized<Object, Long, KeyValueStore<Bytes, byte[]>> kept = Materialized.as(store);
             return plain ? g.count(kept) : g.count(named, kept);
         }
+        if (c.operator.equals("reduceWindows") || c.operator.equals("aggregateWindows")) {
+            return aggregateWindows(c, g.windowedBy(windows(c)), store, named);
+        }
         // The calls without a Materialized take no name.
         Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> kept = null;
         if (store != null) kept = Materialized.as(store);
@@ -253,6 +256,22 @@ final class Script {
             return plain ? g.aggregate(empty, last, kept) : g.aggregate(empty, last, named, kept);
         }
         throw new IllegalStateException("no such operator of a group: " + c.line);
+    }
+
+    private Object aggregateWindows(Call c, TimeWindowedKStream<Object, Object> w, String store, Named named) {
+        Materialized<Object, Object, WindowStore<Bytes, byte[]>> kept = null;
+        if (store != null) kept = Materialized.as(store);
+        else if (c.serdes || named != null) kept = Materialized.with(null, null);
+        if (c.is("retention")) kept = kept.withRetention(c.duration("retention"));
+        if (c.operator.equals("reduceWindows")) {
+            Reducer<Object> last = (a, b) -> b;
+            if (kept == null) return w.reduce(last);
+            return named == null ? w.reduce(last, kept) : w.reduce(last, named, kept);
+        }
+        Initializer<Object> empty = () -> "";
+        Aggregator<Object, Object, Object> last = (k, v, a) -> v;
+        if (kept == null) return w.aggregate(empty, last);
+        return named == null ? w.aggregate(empty, last, kept) : w.aggregate(empty, last, named, kept);
     }
 
     private TimeWindows windows(Call c) {

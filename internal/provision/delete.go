@@ -1,0 +1,171 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/windowed-order-counter/lab/internal/connect"
+	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/internal/kafkatools"
+	"github.com/windowed-order-counter/lab/internal/workspace"
+	"github.com/windowed-order-counter/lab/store"
+	"github.com/windowed-order-counter/lab/streams"
+	"github.com/windowed-order-counter/lab/topology"
+)
+
+// lookEvery is how often Delete looks whether a group has lost its last member.
+const lookEvery = 100 * time.Millisecond
+
+// MemberError says that a group cannot be deleted, because it has members that are none of this workspace's dead instances.
+type MemberError struct {
+	Group   string
+	Members []kafka.GroupMember
+}
+
+func (e *MemberError) Error() string {
+	who := make([]string, len(e.Members))
+	for i, m := range e.Members {
+		who[i] = fmt.Sprintf("%s (%s at %s)", m.MemberID, m.ClientID, strings.TrimPrefix(m.Host, "/"))
+	}
+	return fmt.Sprintf("group %s still has members: %s; stop them, then try again: no topic has been deleted",
+		e.Group, strings.Join(who, ", "))
+}
+
+// Unwrap makes errors.Is(err, kafka.NonEmptyGroup) work.
+func (e *MemberError) Unwrap() error { return kafka.NonEmptyGroup }
+
+// Delete deletes the lab's topics and groups from a broker whose data stays: those that the workspace's record knows, and nothing if it
+// knows none. No instance of the workspace may run.
+//
+// Groups come first and orders.placed last: for as long as that is there, the record knows what else is this workspace's, so a Delete that
+// failed can be repeated. A group keeps the place of an instance that was killed until its session ends; its member is taken out if the
+// local state tells that it was this workspace's, else waited for until ctx ends, which is a *MemberError.
+func Delete(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (deleted []string, err error) {
+	r, err := Check(ctx, conn, w)
+	var foreign *ForeignError
+	if errors.As(err, &foreign) || err == nil && !r.Known {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	groups, err := conn.ListGroups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		if !slices.Contains(applications, g.ID) {
+			continue
+		}
+		if err := deleteGroup(ctx, conn, w, g.ID); err != nil {
+			return deleted, err
+		}
+		deleted = append(deleted, "group "+g.ID)
+	}
+	all, err := conn.Topics(ctx)
+	if err != nil {
+		return deleted, err
+	}
+	var names []string
+	for name, t := range all {
+		id, created := r.Created[name]
+		created = created && (id == "" || id == kafkatools.TopicID(t))
+		internal := slices.ContainsFunc(applications, func(a string) bool { return slices.Contains(internals(a), name) })
+		if name != topology.OrdersPlaced && (created || internal) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	if err := conn.DeleteTopics(ctx, names...); err != nil {
+		return deleted, err
+	}
+	deleted = append(deleted, names...)
+	if _, created := r.Created[topology.OrdersPlaced]; !created || all[topology.OrdersPlaced] == nil {
+		return deleted, nil
+	}
+	return append(deleted, topology.OrdersPlaced), conn.DeleteTopics(ctx, topology.OrdersPlaced)
+}
+
+// Reset deletes just what one application has on the brokers: its group, its internal topics, and the output topics of its suffix, which must
+// not be "". It returns what there was. A group that has members is waited for as in Delete.
+func Reset(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, application, suffix string) (deleted []string, err error) {
+	groups, err := conn.ListGroups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(groups, func(g kafka.GroupListing) bool { return g.ID == application }) {
+		if err := deleteGroup(ctx, conn, w, application); err != nil {
+			return nil, err
+		}
+		deleted = append(deleted, "group "+application)
+	}
+	own := internals(application)
+	for _, s := range Topics(suffix) {
+		if strings.HasSuffix(s.Name, suffix) {
+			own = append(own, s.Name)
+		}
+	}
+	all, err := conn.Topics(ctx)
+	if err != nil {
+		return deleted, err
+	}
+	own = slices.DeleteFunc(own, func(name string) bool { return all[name] == nil })
+	slices.Sort(own)
+	return append(deleted, own...), conn.DeleteTopics(ctx, own...)
+}
+
+// deleteGroup deletes a group once it has no members.
+func deleteGroup(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, id string) error {
+	dead, err := processes(w, id)
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		group, err := conn.DescribeGroup(ctx, id)
+		if err != nil {
+			return err
+		}
+		var gone []string
+		for _, m := range group.Members {
+			if slices.Contains(dead, streams.ProcessOf(m.UserData)) {
+				gone = append(gone, m.MemberID)
+			}
+		}
+		if len(gone) > 0 {
+			if err := conn.RemoveMembers(ctx, id, gone...); err != nil {
+				return err
+			}
+		}
+		err = conn.DeleteGroups(ctx, id)
+		if !errors.Is(err, kafka.NonEmptyGroup) {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return errors.Join(&MemberError{Group: id, Members: group.Members}, context.Cause(ctx))
+		}
+	}
+}
+
+// processes are the ids of the processes that worked for an application in this workspace, as its state folders tell.
+func processes(w *workspace.Workspace, application string) ([]string, error) {
+	folders, err := filepath.Glob(filepath.Join(w.State(), "*", application))
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, folder := range folders {
+		if id := store.ProcessIDIn(folder); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,140 @@
+package topology_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Three instances are restarted in turn, cleanly, while orders flow. A stop commits what was processed and gives the tasks back, and a task
+// that stays goes on where it is: each order is processed once, and counted once. 100,000 orders and 30 restarts in the long form.
+func TestRollingRestarts(t *testing.T) {
+	restarts, perRestart := size(6, 30), size(20_000/6, 100_000/30+1)
+	l := newLabAnywhere(t, 10*time.Minute)
+	var members []*member
+	for i := range 3 {
+		m := l.member(fmt.Sprint("member-", i))
+		m.start()
+		m.awaitRunning()
+		members = append(members, m)
+	}
+	f := l.flow()
+	var slowest time.Duration
+	for i := range restarts {
+		sent := make(chan error, 1)
+		go func() { sent <- f.send(perRestart, 50, 5*time.Millisecond) }()
+		m := members[i%len(members)]
+		m.stop()
+		begin := time.Now()
+		m.start()
+		m.awaitRunning()
+		slowest = max(slowest, time.Since(begin))
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.awaitLag()
+	for _, m := range members {
+		m.stop()
+		if w := m.warnings(); w != "" {
+			t.Errorf("%s has warned:\n%s", m.config.ClientID, w)
+		}
+	}
+	f.checkExact()
+	t.Logf("%d orders, %d restarts; from a start to RUNNING at most %s", f.sent, restarts, slowest.Round(time.Millisecond))
+}
+
+// An instance joins and leaves every three seconds, for two minutes in the long form. The others work on, nobody is evicted, no count is off.
+func TestJoiningAndLeaving(t *testing.T) {
+	rounds, stay := size(3, 20), 3*time.Second
+	if os.Getenv(longEnv) == "" {
+		stay = 300 * time.Millisecond
+	}
+	l := newLabAnywhere(t, 10*time.Minute)
+	steady, guest := l.member("steady"), l.member("guest")
+	steady.start()
+	steady.awaitRunning()
+	f := l.flow()
+	for range rounds {
+		sent := make(chan error, 1)
+		go func() { sent <- f.send(int(2*stay/(10*time.Millisecond)), 10, 100*time.Millisecond) }()
+		guest.start()
+		<-time.After(stay)
+		guest.awaitRunning()
+		guest.stop()
+		<-time.After(stay)
+		if err := <-sent; err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.awaitLag()
+	steady.stop()
+	for _, m := range []*member{steady, guest} {
+		if w := m.warnings(); w != "" {
+			t.Errorf("%s has warned:\n%s", m.config.ClientID, w)
+		}
+	}
+	f.checkExact()
+}
+
+// After many rebalances a process has as many goroutines and open files as after the first.
+func TestRebalancesLeaveNothingBehind(t *testing.T) {
+	rounds := size(5, 25) // of two rebalances each
+	l := newLabAnywhere(t, 10*time.Minute)
+	steady, guest := l.member("steady"), l.member("guest")
+	steady.start()
+	steady.awaitRunning()
+	f := l.flow()
+	round := func() {
+		guest.start()
+		guest.awaitRunning()
+		steady.awaitRunning()
+		if err := f.send(100, 100, time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		guest.stop()
+		steady.awaitRunning()
+		l.awaitLag()
+	}
+	round()
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	for range rounds {
+		round()
+	}
+	// Connections of the last guest may take a moment to go.
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.After(deadline); runtime.NumGoroutine() > goroutines || openFiles(t) > files; {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("after the first round %d goroutines and %d files, after %d more %d and %d",
+				goroutines, files, rounds, runtime.NumGoroutine(), openFiles(t))
+		}
+	}
+	steady.stop()
+	f.checkExact()
+}
+
+// openFiles counts this process's file descriptors, where the system shows them.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range entries {
+		// Files of the broker, whose number grows with its segments, are not ours.
+		if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.Contains(target, ".dat") {
+			n++
+		}
+	}
+	return n
+}

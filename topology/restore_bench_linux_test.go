@@ -1,0 +1,53 @@
+package topology_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/windowed-order-counter/lab/broker/brokertest"
+	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/topology"
+)
+
+// BenchmarkRestore restores b.N keys from the changelog of the counts, in a process of its own without any local state, from its start until
+// it is RUNNING. Run it with -benchtime=1000000x. The broker is embedded in this process and takes its share of the machine, so the rate is
+// a lower bound; the memory is that of the instance alone.
+func BenchmarkRestore(b *testing.B) {
+	l := newLabOn(b, brokertest.Bootstrap(brokertest.Embedded(b)), "", topology.ApplicationID)
+	changelog := topology.ApplicationID + "-" + topology.PerStoreChangelog
+	if _, err := l.client.CreateTopics(l.ctx, []kafka.TopicSpec{{Name: changelog, Partitions: topology.RepartitionPartitions, Replication: -1,
+		Configs: []kafka.ConfigEntry{{Name: "cleanup.policy", Value: "compact"}}}}); err != nil {
+		b.Fatal(err)
+	}
+	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{Linger: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range b.N {
+		key := fmt.Appendf(nil, "store-%d", uint32(i)*2654435761) // not in the order of keys
+		if err := p.Send(l.ctx, kafka.Message{Topic: changelog, Partition: kafka.PartitionFor(key, topology.RepartitionPartitions),
+			Timestamp: flowBase, Key: key, Value: binary.BigEndian.AppendUint64(nil, uint64(i))}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := p.Close(l.ctx); err != nil {
+		b.Fatal(err)
+	}
+	b.ResetTimer()
+	start := time.Now()
+	i := startInstance(b, strings.Join(l.config.Bootstrap, ","), b.TempDir())
+	i.await("state RUNNING", 1)
+	took := time.Since(start)
+	b.StopTimer()
+	i.end()
+	usage, ok := i.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		b.Fatal("the system tells nothing of the process")
+	}
+	b.ReportMetric(float64(b.N)/took.Seconds(), "keys/s")
+	b.ReportMetric(float64(usage.Maxrss)/1024, "peak-MiB")
+}
