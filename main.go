@@ -166,20 +166,24 @@ func (l *lab) app() *cli.App {
 		},
 		Commands: []*cli.Command{
 			{
-				Name: "phase", ArgsUsage: "1|2|all", Category: "A run of the lab", OnUsageError: usageError, Action: l.phase,
+				Name: "phase", ArgsUsage: "1…6|all", Category: "A run of the lab", OnUsageError: usageError, Action: l.phase,
 				Usage:       "run a phase, and missing earlier ones before it; grade it",
 				Description: "A phase that has passed is only graded again; an interrupted one goes on where it stopped.",
 				Flags: []cli.Flag{
 					option("fresh", "clean first, and run all phases up to this one again"),
+					&cli.DurationFlag{
+						Name: "session-timeout", Value: phases.SessionTimeout, EnvVars: env("SESSION_TIMEOUT"),
+						Usage: "how long the group waits for a silent instance that the phase started; Kafka's own default is 45s",
+					},
 				},
 			},
 			{
-				Name: "verify", ArgsUsage: "[1|2|all]", Category: "A run of the lab", OnUsageError: usageError, Action: l.verify,
+				Name: "verify", ArgsUsage: "[1…6|all]", Category: "A run of the lab", OnUsageError: usageError, Action: l.verify,
 				Usage: "grade phases from the topics alone, by an oracle that shares no code with the engine",
 			},
 			{
 				Name: "status", Category: "A run of the lab", OnUsageError: usageError, Action: l.status,
-				Usage: "show the broker, the instances, the group's lag and the counts",
+				Usage: "show the broker, the instances, the group's lag, the counts, late records and dead letters",
 			},
 			{
 				Name: "clean", Category: "A run of the lab", OnUsageError: usageError, Action: l.clean,
@@ -197,7 +201,8 @@ func (l *lab) app() *cli.App {
 			{
 				Name: "counter", ArgsUsage: "NAME [key=value …]", Category: "Its parts", OnUsageError: usageError, Action: l.counter,
 				Usage: "run one instance of the application in the foreground",
-				Description: "Properties have Kafka Streams' names, and lab.output.suffix is appended to the names of the output topics:\n" +
+				Description: "Properties have Kafka Streams' names. Of the lab's own, lab.output.suffix=.x is appended to the names of the output topics, and\n" +
+					"lab.crash.after.store17=N kills the instance, as kill -9 does, before it counts its N-th order of store-17:\n" +
 					"   " + strings.Join(streams.PropertyNames(), "\n   "),
 				Flags: []cli.Flag{&cli.BoolFlag{Name: phases.StopAtEOF, Hidden: true}},
 			},
@@ -223,7 +228,7 @@ func (l *lab) app() *cli.App {
 					option("tail", "only what comes; says ready on stderr once it is listening"),
 					option("print-key", "key TAB value"),
 					option("last", "the last value of each key, by key"),
-					option("decode", "internal topics: window keys, counts and transaction markers in clear"),
+					option("decode", "internal topics: window keys, counts, dead letters in clear; transaction markers, and which records are aborted"),
 					&cli.StringFlag{Name: "isolation", Value: "read_uncommitted", Usage: "isolation `LEVEL`: read_uncommitted or read_committed"},
 				},
 			},
@@ -235,6 +240,11 @@ func (l *lab) app() *cli.App {
 			{
 				Name: "groups", ArgsUsage: "[ID]", Category: "Kafka's tools", OnUsageError: usageError, Action: l.groups,
 				Usage: "list the consumer groups, or describe one",
+			},
+			{
+				Name: "transactions", ArgsUsage: "[ID | --history [TOPIC…]]", Category: "Kafka's tools", OnUsageError: usageError, Action: l.transactions,
+				Usage: "list the transactional ids with their states, describe one, or show what ended transactions did",
+				Flags: []cli.Flag{option("history", "transactions by producer id, from the markers in the lab's topics or in those named")},
 			},
 			{
 				Name: "broker", ArgsUsage: "up|down|status", Category: "Its parts", OnUsageError: usageError, Action: needsSubcommand,
@@ -315,6 +325,12 @@ func phaseNumbers(word string) ([]int, error) {
 	return []int{n}, nil
 }
 
+// The bounds of a session timeout are those of a broker with Kafka's defaults (group.min.session.timeout.ms, group.max.session.timeout.ms).
+const (
+	minSession = 6 * time.Second
+	maxSession = 30 * time.Minute
+)
+
 func (l *lab) phase(c *cli.Context) error {
 	words, err := positional(c, 1, 1)
 	if err != nil {
@@ -327,6 +343,9 @@ func (l *lab) phase(c *cli.Context) error {
 	cfg, err := l.config(c)
 	if err != nil {
 		return err
+	}
+	if cfg.SessionTimeout = c.Duration("session-timeout"); cfg.SessionTimeout < minSession || cfg.SessionTimeout > maxSession {
+		return args.Errorf("--session-timeout %s: brokers accept %s to %s", cfg.SessionTimeout, minSession, maxSession)
 	}
 	if c.Bool("fresh") {
 		if cfg, err = phases.Fresh(c.Context, cfg); err != nil {
@@ -374,7 +393,7 @@ func (l *lab) verify(c *cli.Context) error {
 		return l.judge(c, phases.Outcome{Err: err})
 	}
 	defer conn.Close()
-	report, err := verify.Run(c.Context, conn.Client, verify.Options{Phases: wanted})
+	report, err := verify.Run(c.Context, conn.Client, verify.Options{Phases: wanted, Explain: cfg.Explain()})
 	return l.judge(c, phases.Outcome{Report: report, Err: err})
 }
 
@@ -453,6 +472,9 @@ func (l *lab) counter(c *cli.Context) error {
 		cfg.Connect.Bootstrap = strings.Join(counter.Streams.Bootstrap, ",")
 	}
 	opt := instance.Options{Out: l.stdout, Logger: cfg.Logger}
+	if console.IsTerminal(l.stderr) {
+		opt.Terminal = l.stderr
+	}
 	if c.Bool(phases.StopAtEOF) {
 		opt.Parent = l.stdin
 	}
@@ -619,6 +641,37 @@ func (l *lab) groups(c *cli.Context) error {
 			ids[i] = g.ID
 		}
 		return errors.Join(err, list(l.stdout, ids))
+	})
+}
+
+func (l *lab) transactions(c *cli.Context) error {
+	history := c.Bool("history")
+	most := 1
+	if history {
+		most = -1
+	}
+	words, err := positional(c, 0, most)
+	if err != nil {
+		return err
+	}
+	return l.withBroker(c, func(_ phases.Config, conn *connect.Conn) error {
+		switch {
+		case !history && len(words) == 1:
+			return kafkatools.WriteTransaction(c.Context, conn.Client, words[0], l.stdout)
+		case !history:
+			return kafkatools.WriteTransactions(c.Context, conn.Client, l.stdout)
+		case len(words) == 0:
+			all, err := kafkatools.TopicNames(c.Context, conn.Client)
+			if err != nil {
+				return err
+			}
+			words = slices.DeleteFunc(all, func(name string) bool { return !provision.IsOurs(name) })
+		}
+		parts, err := kafkatools.History(c.Context, conn.Client, words...)
+		if err != nil {
+			return err
+		}
+		return kafkatools.WriteHistory(l.stdout, parts)
 	})
 }
 

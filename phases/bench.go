@@ -199,7 +199,7 @@ func (r *run) measure(ctx context.Context, o BenchOptions, result *BenchResult) 
 		return err
 	}
 	for _, e := range events {
-		if e.Skipped != nil {
+		if e.Skipped != nil && e.Skipped.Late != nil {
 			result.Late++
 		}
 	}

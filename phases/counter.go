@@ -23,9 +23,6 @@ const (
 	stopTimeout = 15 * time.Second
 )
 
-// purgeNever keeps the records of the repartition topic, which verify counts.
-const purgeNever = "repartition.purge.interval.ms=86400000"
-
 // StopAtEOF is the counter's flag for: your input is a pipe, and its end is your end. A phase's counter ends with the phase even if that is
 // killed, and on systems without SIGTERM.
 const StopAtEOF = "stop-at-eof"
@@ -62,17 +59,28 @@ func (r *run) counter(ctx context.Context, name string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.follower = journal.Follow(c.journal)
-	r.counters = append(r.counters, c)
-	what := fmt.Sprintf("instance %s to be RUNNING", name)
-	if _, err := c.wait(ctx, startTimeout, what, isRunning); err != nil {
-		return nil, err
-	}
-	r.Console.Printf("  instance %s is RUNNING, pid %d", name, c.pid)
-	return c, nil
+	_, err = r.join(ctx, c)
+	return c, err
 }
 
-func isRunning(e *journal.Event) bool { return e.State != nil && e.State.To == "RUNNING" }
+// join makes an instance one of the run's, and waits until it is RUNNING.
+func (r *run) join(ctx context.Context, c *counter) (running journal.Event, err error) {
+	c.follower = journal.Follow(c.journal)
+	r.counters = append(r.counters, c)
+	running, err = c.wait(ctx, startTimeout, fmt.Sprintf("instance %s to be RUNNING", c.name), isRunning)
+	if err == nil {
+		r.Console.Printf("  instance %s is RUNNING, pid %d", c.name, c.pid)
+	}
+	return running, err
+}
+
+// The states that a phase waits for, in Kafka Streams' words.
+const (
+	stateRunning     = "RUNNING"
+	stateRebalancing = "REBALANCING"
+)
+
+func isRunning(e *journal.Event) bool { return e.State != nil && e.State.To == stateRunning }
 
 // running finds an instance that a user started. One whose phase was killed is about to stop: it is waited for.
 func (r *run) running(ctx context.Context, name string) (*counter, error) {
@@ -95,7 +103,12 @@ func (r *run) running(ctx context.Context, name string) (*counter, error) {
 	return &counter{name: name, pid: in.PID, journal: in.Journal}, nil
 }
 
-func (r *run) start(name string, properties ...string) (_ *counter, err error) {
+func (r *run) start(name string, properties ...string) (*counter, error) {
+	return r.startOf(topology.ApplicationID, name, properties...)
+}
+
+// startOf starts an instance of an application. Its id must be among the properties if it is not the lab's own.
+func (r *run) startOf(application, name string, properties ...string) (_ *counter, err error) {
 	argv, err := r.executable()
 	if err != nil {
 		return nil, err
@@ -104,7 +117,10 @@ func (r *run) start(name string, properties ...string) (_ *counter, err error) {
 	if r.conn.Broker.Kind == broker.Existing {
 		argv = append(argv, "--bootstrap", r.conn.Bootstrap())
 	}
-	argv = append(append(argv, purgeNever), properties...)
+	if r.SessionTimeout > 0 {
+		argv = append(argv, fmt.Sprintf("session.timeout.ms=%d", r.SessionTimeout.Milliseconds()))
+	}
+	argv = append(argv, properties...)
 
 	path := r.Workspace.Log(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -132,7 +148,7 @@ func (r *run) start(name string, properties ...string) (_ *counter, err error) {
 		c.exit = cmd.Wait()
 	}()
 	pid := cmd.Process.Pid
-	return &counter{name: name, pid: pid, child: c, journal: journal.Path(r.Workspace.Journals(), topology.ApplicationID, name, pid)}, nil
+	return &counter{name: name, pid: pid, child: c, journal: journal.Path(r.Workspace.Journals(), application, name, pid)}, nil
 }
 
 // wait waits for an event of the instance, and no longer than the instance lives.
@@ -140,6 +156,25 @@ func (c *counter) wait(ctx context.Context, timeout time.Duration, what string, 
 	ctx, cancel := c.alive(ctx, timeout)
 	defer cancel()
 	return c.follower.Wait(ctx, what, match)
+}
+
+// crashed waits for the end of a child that is to crash by itself. It is not among the run's counters any more after that.
+func (r *run) crashed(ctx context.Context, c *counter) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	select {
+	case <-c.child.done:
+	case <-ctx.Done():
+		return fmt.Errorf("instance %s has not ended: %w", c.name, context.Cause(ctx))
+	}
+	err := r.forget(c)
+	if perr := c.child.pipe.Close(); !errors.Is(perr, os.ErrClosed) {
+		err = errors.Join(err, perr)
+	}
+	if c.child.exit == nil {
+		err = errors.Join(err, fmt.Errorf("instance %s ended cleanly and did not crash", c.name))
+	}
+	return err
 }
 
 // alive returns a context that ends with the child, saying so, or after a timeout.

@@ -88,7 +88,7 @@ func (r *run) showCounts(ctx context.Context) ([]byte, error) {
 	return last, err
 }
 
-// excess says what makes there be more than the orders lead to, prints it as a warning and returns it for the evidence.
+// excess says why there is more than the orders lead to. It prints that as a warning and returns it for the evidence.
 func (r *run) excess(what string) (string, error) {
 	killed, err := crashes(r.Workspace)
 	if err != nil {
@@ -96,5 +96,5 @@ func (r *run) excess(what string) (string, error) {
 	}
 	why := cmp.Or(becauseKilled(killed), "no instance here was killed, so other orders, or another application, led to them")
 	r.Console.Warnf("%s: %s", what, why)
-	return why, nil
+	return what + ": " + why, nil
 }

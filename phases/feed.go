@@ -25,17 +25,21 @@ type event struct {
 	occurredAt int64
 }
 
-// published returns which events of a feed are in orders.placed already.
-func published(ctx context.Context, client *kafka.Client, base time.Time) (map[event]bool, error) {
+// published returns which of some orders are in orders.placed already, and when they were first sent.
+func published(ctx context.Context, client *kafka.Client, orders []feed.Order) (map[event]time.Time, error) {
 	events := map[event]bool{}
-	for _, o := range feed.Events(base) {
-		events[event{o.OrderID, o.OccurredAt}] = true
+	for _, o := range orders {
+		events[eventOf(o)] = true
 	}
-	found := map[event]bool{}
+	found := map[event]time.Time{}
 	err := kafkatools.Read(ctx, client, kafkatools.ReadConfig{Topic: topology.OrdersPlaced}, func(_ int32, r *kafka.Record) error {
-		// What is no order is none of the feed's.
-		if o, err := feed.DecodeOrder(r.Value); err == nil && events[event{o.OrderID, o.OccurredAt}] {
-			found[event{o.OrderID, o.OccurredAt}] = true
+		// What is no order is none of them.
+		o, err := feed.DecodeOrder(r.Value)
+		if err != nil || !events[eventOf(o)] {
+			return nil
+		}
+		if _, again := found[eventOf(o)]; !again {
+			found[eventOf(o)] = time.UnixMilli(r.Timestamp)
 		}
 		return nil
 	})
@@ -54,7 +58,7 @@ func Feed(ctx context.Context, cfg Config, base time.Time) error {
 			return err
 		}
 	}
-	found, err := published(ctx, conn.Client, base)
+	found, err := published(ctx, conn.Client, feed.Events(base))
 	if err != nil {
 		return err
 	}
@@ -71,7 +75,7 @@ func Feed(ctx context.Context, cfg Config, base time.Time) error {
 
 // feed publishes those events from base that are not in orders.placed yet, so that an interrupted feed is completed and not repeated.
 func (r *run) feed(ctx context.Context, base time.Time) (err error) {
-	found, err := published(ctx, r.conn.Client, base)
+	found, err := published(ctx, r.conn.Client, feed.Events(base))
 	if err != nil {
 		return err
 	}
@@ -86,7 +90,7 @@ func (r *run) feed(ctx context.Context, base time.Time) (err error) {
 	}
 	defer func() { err = errors.Join(err, producer.Close(ctx)) }()
 	for _, o := range feed.Events(base) {
-		if found[event{o.OrderID, o.OccurredAt}] {
+		if _, there := found[eventOf(o)]; there {
 			continue
 		}
 		if err := producer.Send(ctx, o.Message(time.Now())); err != nil {

@@ -22,7 +22,7 @@ func (o Outcome) Verdict() verify.Verdict {
 	switch {
 	case o.Err == nil:
 		return o.Report.Verdict()
-	case errors.Is(o.Err, ErrInterrupted), connect.IsGone(o.Err):
+	case errors.Is(o.Err, ErrInterrupted), errors.Is(o.Err, ErrDeclined), connect.IsGone(o.Err):
 		return verify.Unknown
 	default:
 		return verify.Fail

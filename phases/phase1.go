@@ -73,26 +73,39 @@ func (r *run) startWithTopology(ctx context.Context) error {
 	return r.write("topology.txt", []byte(top.Describe()))
 }
 
-// counted waits until the application has committed all its input.
+// counted waits until the application has committed all its input, and says so.
 func (r *run) counted(ctx context.Context) error {
+	err := r.noLag(ctx)
+	if err == nil {
+		r.Console.Printf("  no lag: everything published is counted and committed")
+	}
+	return err
+}
+
+// noLag waits until the application has committed all its input.
+func (r *run) noLag(ctx context.Context) error {
 	c, err := r.counter(ctx, "a")
 	if err != nil {
 		return err
 	}
-	ctx, cancel := c.alive(ctx, eventTimeout)
+	return r.noLagOf(ctx, c, topology.ApplicationID, eventTimeout)
+}
+
+// noLagOf waits until an application, of which c is an instance, has committed all its input.
+func (r *run) noLagOf(ctx context.Context, c *counter, application string, timeout time.Duration) error {
+	ctx, cancel := c.alive(ctx, timeout)
 	defer cancel()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {
-		lag, err := r.lag(ctx)
+		lag, err := r.lagOf(ctx, application)
 		if err == nil && lag == 0 {
-			r.Console.Printf("  no lag: everything published is counted and committed")
 			return nil
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for group %s to have no lag, it has %d: %w", topology.ApplicationID, lag, context.Cause(ctx))
+			return fmt.Errorf("waiting for group %s to have no lag, it has %d: %w", application, lag, context.Cause(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -102,7 +115,12 @@ func (r *run) counted(ctx context.Context) error {
 
 // lag is what the application has not committed of its inputs.
 func (r *run) lag(ctx context.Context) (int64, error) {
-	return kafkatools.Lag(ctx, r.conn.Client, topology.ApplicationID, topology.OrdersPlaced, topology.OrdersStatus, repartitionTopic)
+	return r.lagOf(ctx, topology.ApplicationID)
+}
+
+// lagOf is the same of another application with the lab's topology.
+func (r *run) lagOf(ctx context.Context, application string) (int64, error) {
+	return kafkatools.Lag(ctx, r.conn.Client, application, topology.OrdersPlaced, topology.OrdersStatus, application+"-"+topology.Repartition)
 }
 
 func (r *run) savePhase1(ctx context.Context) error {

@@ -64,12 +64,9 @@ func (r *run) countSections(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	last, err := r.rows(ctx, topology.OrdersPerStore, true)
+	last, err := r.showCounts(ctx)
 	if err != nil {
 		return nil, err
-	}
-	for row := range bytes.Lines(last) {
-		r.Console.Printf("  %s", bytes.TrimSpace(row))
 	}
 	return bytes.Join([][]byte{
 		section(topology.OrdersPerStore+" from the beginning (key TAB value)", all),

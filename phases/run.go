@@ -23,6 +23,8 @@ type Config struct {
 	Connect   connect.Options
 	Console   *console.Console
 	Logger    *slog.Logger
+	// SessionTimeout of the counters that are started here (session.timeout.ms). Default: the engine's own.
+	SessionTimeout time.Duration
 	// Command starts this program as a counter: the path, and arguments before those of the counter. Default: this executable.
 	Command []string
 }
@@ -40,7 +42,7 @@ type step struct {
 	do        func(ctx context.Context) error
 }
 
-func all() []phase { return []phase{phase1(), phase2()} }
+func all() []phase { return []phase{phase1(), phase2(), phase3(), phase4(), phase5(), phase6()} }
 
 // Numbers lists the phases of this version.
 func Numbers() []int {
@@ -79,6 +81,7 @@ type run struct {
 	Config
 	conn     *connect.Conn
 	counters []*counter
+	watches  []*watch
 }
 
 // Fresh cleans the workspace for a run from the beginning. It returns the config with which the new broker gets the old one's port.
@@ -194,7 +197,7 @@ func (r *run) phase(ctx context.Context, p phase) (verify.Report, error) {
 			return verify.Report{}, stepError(ctx, p.number, i+1, s.what, err)
 		}
 	}
-	grade, err := verify.Run(ctx, r.conn.Client, verify.Options{Phases: []int{p.number}})
+	grade, err := verify.Run(ctx, r.conn.Client, verify.Options{Phases: []int{p.number}, Explain: r.Explain()})
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -218,9 +221,14 @@ func (r *run) passed(ctx context.Context, number int) (bool, error) {
 	return err == nil && record.Known && record.Has(number), err
 }
 
-// stop stops the counters that this run started. It does not end with the run's context: a counter told to stop still commits.
+// stop stops the counters that this run started, and what looks at them. It does not end with the run's context: a counter told to stop
+// still commits.
 func (r *run) stop() error {
 	var errs []error
+	for _, w := range r.watches {
+		errs = append(errs, w.stop())
+	}
+	r.watches = nil
 	for _, c := range slices.Backward(r.counters) {
 		errs = append(errs, c.stop())
 	}

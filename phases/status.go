@@ -25,7 +25,10 @@ type Status struct {
 	Instances []workspace.Instance `json:"instances"`
 	Group     *GroupStatus         `json:"group"` // null: nothing could be asked
 	Counts    []Count              `json:"counts"`
-	Passed    []int                `json:"passed"` // phases
+	Late      LateStatus           `json:"late"`
+	// DeadLetters are the records that could not be processed, by kind.
+	DeadLetters []kafkatools.KindCount `json:"dead_letters"`
+	Passed      []int                  `json:"passed"` // phases
 }
 
 // GroupStatus is the state of the application's group.
@@ -43,7 +46,7 @@ type Count struct {
 
 // GetStatus looks and changes nothing. A workspace without a broker is no error.
 func GetStatus(ctx context.Context, cfg Config) (Status, error) {
-	s := Status{Dir: cfg.Workspace.Dir(), Instances: []workspace.Instance{}, Counts: []Count{}, Passed: []int{}}
+	s := Status{Dir: cfg.Workspace.Dir(), Instances: []workspace.Instance{}, Counts: []Count{}, DeadLetters: []kafkatools.KindCount{}, Passed: []int{}}
 	instances, err := cfg.Workspace.Instances()
 	if err != nil {
 		return s, err
@@ -54,6 +57,9 @@ func GetStatus(ctx context.Context, cfg Config) (Status, error) {
 		return s, err
 	}
 	s.Passed = append(s.Passed, progress.Passed...)
+	if s.Late, err = lateOrders(cfg.Workspace); err != nil {
+		return s, err
+	}
 	conn, err := connect.Find(ctx, cfg.Connect)
 	if errors.Is(err, broker.ErrNotRunning) {
 		return s, nil
@@ -81,8 +87,12 @@ func GetStatus(ctx context.Context, cfg Config) (Status, error) {
 		s.Group.Lag = &lag
 	}
 	if topics[topology.OrdersPerStore] != nil {
-		s.Counts, err = counts(ctx, conn.Client)
+		if s.Counts, err = counts(ctx, conn.Client); err != nil {
+			return s, err
+		}
 	}
+	dead, err := kafkatools.CountDeadLetters(ctx, conn.Client, topology.ApplicationID)
+	s.DeadLetters = append(s.DeadLetters, dead...)
 	return s, err
 }
 
@@ -128,6 +138,10 @@ func (s Status) Write(w io.Writer) error {
 	for _, c := range s.Counts {
 		fmt.Fprintf(t, "count\t%s %s\n", c.Store, c.Count)
 	}
+	for _, d := range s.DeadLetters {
+		fmt.Fprintf(t, "dead letters\t%d: %s\n", d.Records, d.Kind)
+	}
+	s.Late.write(t)
 	passed := "none"
 	if len(s.Passed) > 0 {
 		passed = strings.Trim(fmt.Sprint(s.Passed), "[]")

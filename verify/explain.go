@@ -124,7 +124,7 @@ func (g *grader) pairHighValue(ctx context.Context, differ []row) (*ledger, erro
 	if err != nil {
 		return nil, err
 	}
-	return l, g.read(ctx, topicHighValue, func(tp kafka.TopicPartition, r *kafka.Record) {
+	return l, g.read(ctx, g.output(topicHighValue), func(tp kafka.TopicPartition, r *kafka.Record) {
 		l.record(row{text(r.Key), text(r.Value)}.String(), fingerprint(nil, r.Timestamp), place{tp, r.Offset})
 	})
 }

@@ -14,11 +14,17 @@ type grader struct {
 	topics topics
 	opt    Options
 	phases []phase
+	suffix string // of the output topics
+	// again is true where orders may have been counted again after a crash, each time as an order of its own.
+	again bool
 
 	found  map[string]description
 	bounds map[kafka.TopicPartition]bounds
 	lag    string // what the application has not done yet; "": nothing
 	in     *input
+
+	crashed   []*grader // one for each application of phase 6 that there is
+	committed map[kafka.TopicPartition]int64
 
 	highValue   memo[rows]
 	counts      memo[*seriesOf]
@@ -26,6 +32,9 @@ type grader struct {
 	changelog   memo[*seriesOf]
 	minuteLog   memo[*seriesOf]
 	repartition memo[*repartition]
+	joined      memo[*joinedRows]
+	statuses    memo[table]
+	statusLog   memo[table]
 }
 
 // memo is a topic's content, once read.
@@ -46,17 +55,20 @@ func (m *memo[T]) get(read func() (T, error)) (T, error) {
 // internal is the full name of an internal topic of the application under test.
 func (g *grader) internal(suffix string) string { return g.opt.ApplicationID + "-" + suffix }
 
+// output is the full name of an output topic of the application under test.
+func (g *grader) output(topic string) string { return topic + g.suffix }
+
 // ours tells the topics that matter from others on the same cluster.
 func (g *grader) ours(name string) bool {
 	for _, t := range labTopics {
-		if name == t {
+		if name == t || isCrashOutput(name, t) {
 			return true
 		}
 	}
 	return strings.HasPrefix(name, g.opt.ApplicationID+"-")
 }
 
-// load reads everything but the outputs.
+// load reads everything but the outputs; the dead letters are one, but they say what the others need not hold.
 //
 // The order matters while the application is at work. Committed offsets come first: all results up to them were written before them, so are
 // within the ends of the outputs, which come second. The end of the input comes last: so no result can be there whose order is not.
@@ -68,8 +80,11 @@ func (g *grader) load(ctx context.Context) error {
 	if _, ok := g.found[topicPlaced]; !ok {
 		return &missingError{topicPlaced}
 	}
-	committed, err := g.topics.Committed(ctx, g.opt.ApplicationID)
+	g.committed, err = g.topics.Committed(ctx, g.opt.ApplicationID)
 	if err != nil {
+		return err
+	}
+	if err := g.findCrashed(ctx); err != nil {
 		return err
 	}
 	g.bounds = map[kafka.TopicPartition]bounds{}
@@ -88,16 +103,23 @@ func (g *grader) load(ctx context.Context) error {
 			g.bounds[tp] = b
 		}
 	}
-	g.lag = g.lagBehind(committed)
+	g.lag = g.lagBehind(g.committed)
+	if err := g.settleCrashed(ctx); err != nil {
+		return err
+	}
 	if gone := g.deleted(topicPlaced); gone != "" {
 		return fmt.Errorf("the input is not complete: %s", gone)
 	}
-	in := newInput()
+	letters, err := g.readDeadLetters(ctx)
+	if err != nil {
+		return err
+	}
+	in := newInput(letters)
 	if err := g.read(ctx, topicPlaced, in.add); err != nil {
 		return err
 	}
 	g.in = in
-	return nil
+	return g.settleRefused(ctx)
 }
 
 func (g *grader) partitions(topic string) []kafka.TopicPartition {
@@ -108,11 +130,11 @@ func (g *grader) partitions(topic string) []kafka.TopicPartition {
 	return parts
 }
 
-// lagBehind says what of the input and of the repartition topic the application has not committed yet. A partition without records has no
+// lagBehind says what of the inputs and of the repartition topic the application has not committed yet. A partition without records has no
 // committed offset, and no lag either.
 func (g *grader) lagBehind(committed map[kafka.TopicPartition]int64) string {
 	var behind []string
-	for _, topic := range []string{topicPlaced, g.internal(suffixRepartition)} {
+	for _, topic := range []string{topicPlaced, topicStatus, g.internal(suffixRepartition)} {
 		for _, tp := range g.partitions(topic) {
 			b := g.bounds[tp]
 			done, ok := committed[tp]
@@ -166,7 +188,7 @@ func (g *grader) read(ctx context.Context, topic string, fn func(kafka.TopicPart
 func (g *grader) readHighValue(ctx context.Context) (rows, error) {
 	return g.highValue.get(func() (rows, error) {
 		rs := rows{}
-		return rs, g.read(ctx, topicHighValue, rs.add)
+		return rs, g.read(ctx, g.output(topicHighValue), rs.add)
 	})
 }
 
@@ -178,11 +200,11 @@ func (g *grader) readRepartition(ctx context.Context) (*repartition, error) {
 }
 
 func (g *grader) readCounts(ctx context.Context) (*seriesOf, error) {
-	return g.counts.get(func() (*seriesOf, error) { return g.readSeries(ctx, topicCounts, text, decimalCount) })
+	return g.counts.get(func() (*seriesOf, error) { return g.readSeries(ctx, g.output(topicCounts), text, decimalCount) })
 }
 
 func (g *grader) readMinutes(ctx context.Context) (*seriesOf, error) {
-	return g.minutes.get(func() (*seriesOf, error) { return g.readSeries(ctx, topicMinutes, text, decimalCount) })
+	return g.minutes.get(func() (*seriesOf, error) { return g.readSeries(ctx, g.output(topicMinutes), text, decimalCount) })
 }
 
 func (g *grader) readChangelog(ctx context.Context) (*seriesOf, error) {
@@ -197,15 +219,49 @@ func (g *grader) readMinuteLog(ctx context.Context) (*seriesOf, error) {
 	})
 }
 
+// reachedAt replays the repartition topic once more, for the timestamps with which some counts were reached.
+func (g *grader) reachedAt(ctx context.Context, asks []ask) (map[ask]int64, error) {
+	rs := newRepartition()
+	for _, a := range asks {
+		rs.asked[a] = -1
+	}
+	if len(asks) == 0 {
+		return rs.asked, nil
+	}
+	return rs.asked, g.read(ctx, g.internal(suffixRepartition), rs.add)
+}
+
+func (g *grader) readJoined(ctx context.Context) (*joinedRows, error) {
+	return g.joined.get(func() (*joinedRows, error) {
+		rs := &joinedRows{}
+		return rs, g.read(ctx, topicJoined, rs.add)
+	})
+}
+
+func (g *grader) readStatuses(ctx context.Context) (table, error) {
+	return g.statuses.get(func() (table, error) {
+		t := table{}
+		return t, g.read(ctx, topicStatus, t.add)
+	})
+}
+
+func (g *grader) readStatusLog(ctx context.Context) (table, error) {
+	return g.statusLog.get(func() (table, error) {
+		t := table{}
+		return t, g.read(ctx, g.internal(suffixStatusChangelog), t.add)
+	})
+}
+
 // readSeries reads a topic of counts, on the watch for the milestones of all phases.
 func (g *grader) readSeries(ctx context.Context, topic string, key func([]byte) string, count func([]byte) (int64, bool)) (*seriesOf, error) {
 	s := &seriesOf{keys: map[string]*series{}, milestones: map[string][]int64{}, key: key, count: count}
+	rs, err := g.readRepartition(ctx)
+	if err != nil {
+		rs = newRepartition() // those that depend on it are checked with it
+	}
 	for _, p := range g.phases {
-		counts, minutes := p.milestones(g.in)
-		for _, m := range []map[string]int64{counts, minutes} {
-			for k, v := range m {
-				s.milestones[k] = append(s.milestones[k], v)
-			}
+		for _, m := range p.milestones(g.in, rs) {
+			s.milestones[m.key] = append(s.milestones[m.key], m.value)
 		}
 	}
 	return s, g.read(ctx, topic, s.add)

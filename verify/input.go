@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,10 +15,17 @@ type input struct {
 	records int64 // data records in orders.placed
 	orders  int64 // of them, those that are orders
 	broken  int64 // the others
-	samples []string
+
+	letters  *deadLetters
+	setAside int64          // of the broken ones, those among the dead letters
+	lost     []string       // up to maxSamples of those that are not
+	wrongly  []string       // orders among the dead letters for a reason that the oracle does not see
+	refused  []refusedOrder // orders whose results no broker took, or not all
+	named    []string       // up to maxNamed records among the dead letters
 
 	stores map[string]*storeInput
 	feeds  map[int64]*feedInput // by base
+	byHand map[order][]place    // where the orders of phases 3 to 5 stand
 }
 
 // storeInput is what is expected of one store.
@@ -38,6 +46,7 @@ type minuteInput struct {
 type feedInput struct {
 	base    int64
 	seen    [feedSize]int32 // how often each event is there
+	ends    map[int32]int64 // by partition: the offset after the last of them, not counting repetitions
 	differs []string        // events of the feed that are there with other contents
 }
 
@@ -52,43 +61,80 @@ func (f *feedInput) have() int {
 	return n
 }
 
-func newInput() *input {
-	return &input{stores: map[string]*storeInput{}, feeds: map[int64]*feedInput{}}
+func newInput(letters *deadLetters) *input {
+	return &input{letters: letters, stores: map[string]*storeInput{}, feeds: map[int64]*feedInput{}, byHand: map[order][]place{}}
 }
 
-// maxSamples bounds what is listed by name.
-const maxSamples = 3
+// maxSamples bounds what is listed by name, maxNamed how many dead letters are.
+const (
+	maxSamples = 3
+	maxNamed   = 8
+)
 
 func (in *input) add(tp kafka.TopicPartition, r *kafka.Record) {
 	in.records++
+	at := place{tp, r.Offset}
+	kind, buried := in.letters.kinds[at]
+	if buried && len(in.named) < maxNamed {
+		in.named = append(in.named, fmt.Sprintf("%s: %s", at, kind))
+	}
 	o, err := readOrder(r.Value)
 	if err != nil {
 		in.broken++
-		if len(in.samples) < maxSamples {
-			in.samples = append(in.samples, fmt.Sprintf("%s: %v", place{tp, r.Offset}, err))
+		if buried {
+			in.setAside++
+		} else if len(in.lost) < maxSamples {
+			in.lost = append(in.lost, fmt.Sprintf("%s: %v", at, err))
 		}
 		return
 	}
 	in.orders++
 	in.addToFeed(tp, r.Offset, o)
-	if !o.Placed {
+	if isByHand(o) {
+		in.byHand[o] = append(in.byHand[o], place{tp, r.Offset})
+	}
+	if buried && kind == kindRefused {
+		in.refused = append(in.refused, refusedOrder{o, at, bytes.Clone(r.Value)})
 		return
 	}
-	s := in.stores[o.Store]
+	if buried && len(in.wrongly) < maxSamples {
+		in.wrongly = append(in.wrongly, fmt.Sprintf("%s is an order (%s), and it is among the dead letters: %s", at, o.ID, kind))
+	}
+	if o.Placed {
+		in.count(o, r.Value)
+		in.route(o)
+	}
+}
+
+// store finds or makes what is expected of a store.
+func (in *input) store(name string) *storeInput {
+	s := in.stores[name]
 	if s == nil {
 		s = &storeInput{latest: -1, high: map[int64]*digest{}, minutes: map[int64]*minuteInput{}}
-		in.stores[o.Store] = s
+		in.stores[name] = s
 	}
-	s.placed.add(fingerprint(r.Value, o.OccurredAt))
+	return s
+}
+
+// route expects an order in the high-value topic, if it belongs there.
+func (in *input) route(o order) {
+	if o.Amount < highValue {
+		return
+	}
+	s := in.store(o.Store)
+	d := s.high[o.Amount]
+	if d == nil {
+		d = &digest{}
+		s.high[o.Amount] = d
+	}
+	d.add(fingerprint(nil, o.OccurredAt))
+}
+
+// count expects an order in the counts of its store.
+func (in *input) count(o order, value []byte) {
+	s := in.store(o.Store)
+	s.placed.add(fingerprint(value, o.OccurredAt))
 	s.latest = max(s.latest, o.OccurredAt)
-	if o.Amount >= highValue {
-		d := s.high[o.Amount]
-		if d == nil {
-			d = &digest{}
-			s.high[o.Amount] = d
-		}
-		d.add(fingerprint(nil, o.OccurredAt))
-	}
 	start := floorMinute(o.OccurredAt)
 	m := s.minutes[start]
 	if m == nil {
@@ -112,7 +158,7 @@ func (in *input) addToFeed(tp kafka.TopicPartition, offset int64, o order) {
 	}
 	f := in.feeds[base]
 	if f == nil {
-		f = &feedInput{base: base}
+		f = &feedInput{base: base, ends: map[int32]int64{}}
 		in.feeds[base] = f
 	}
 	if want := feedEvent(base, i); o != want {
@@ -120,6 +166,9 @@ func (in *input) addToFeed(tp kafka.TopicPartition, offset int64, o order) {
 			f.differs = append(f.differs, fmt.Sprintf("%s (%s) is %+v, the feed has %+v", o.ID, place{tp, offset}, o, want))
 		}
 		return
+	}
+	if f.seen[i] == 0 {
+		f.ends[tp.Partition] = max(f.ends[tp.Partition], offset+1)
 	}
 	f.seen[i]++
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -85,6 +86,34 @@ func feedIndex(id string) int {
 		return -1
 	}
 	return n - 1000
+}
+
+// secondBase is where the feed of phase 5 starts.
+const secondBase = 1789210800000
+
+// The orders that phases 3, 4 and 5 send one by one.
+var (
+	phase3Orders = []order{
+		byHand("ord-2001", 1789207265000), byHand("ord-2002", 1789207230000), byHand("ord-2003", 1789207380000), tooLateOrder,
+	}
+	phase4Orders = []order{paidOrder, shippedOrder, noStatusOrder}
+	phase5Orders = []order{afterTakeoverOrder}
+
+	tooLateOrder  = byHand("ord-2004", 1789207245000) // the minute that it belongs to is closed when it comes
+	paidOrder     = byHand("ord-1042", 1789207410000)
+	shippedOrder  = byHand("ord-1042", 1789207420000)
+	noStatusOrder = byHand("ord-2005", 1789207430000)
+
+	afterTakeoverOrder = byHand("ord-2006", 1789211100000)
+)
+
+func byHand(id string, occurredAt int64) order {
+	return order{ID: id, Store: "store-17", Placed: true, Amount: 5000, OccurredAt: occurredAt}
+}
+
+// isByHand tells those orders from others.
+func isByHand(o order) bool {
+	return slices.Contains(phase3Orders, o) || slices.Contains(phase4Orders, o) || slices.Contains(phase5Orders, o)
 }
 
 // minuteKey is the key of a minute count: store-17|2026-09-12T10:01:00Z.

@@ -23,7 +23,8 @@ type memory struct {
 	topics    map[string]*memoryTopic
 	committed map[kafka.TopicPartition]int64
 	group     string
-	fail      map[string]error // by topic: Read fails
+	others    map[string]map[kafka.TopicPartition]int64 // committed, by other groups
+	fail      map[string]error                          // by topic: Read fails
 }
 
 type memoryTopic struct {
@@ -48,7 +49,7 @@ func (m *memory) Describe(_ context.Context, pick func(string) bool) (map[string
 
 func (m *memory) Committed(_ context.Context, group string) (map[kafka.TopicPartition]int64, error) {
 	if group != m.group {
-		return nil, nil
+		return m.others[group], nil
 	}
 	return m.committed, nil
 }

@@ -19,6 +19,13 @@ type order struct {
 	OccurredAt int64
 }
 
+// Orders beyond these limits cannot be counted: a minute after latestOccurredAt need not have an end, and a count is kept under the store's
+// id, which no state file takes if it is longer.
+const (
+	latestOccurredAt = 1 << 62
+	longestStore     = 32_756
+)
+
 var errNoOrder = errors.New("not an order")
 
 // readOrder reads the JSON of an order. What the application is to set aside as bad input, because it has two readings or none, must not be
@@ -67,8 +74,11 @@ func readOrder(value []byte) (order, error) {
 			return order{}, fmt.Errorf("%w: %s is %v", errNoOrder, f.name, tok)
 		}
 	}
-	if o.OccurredAt < 0 {
+	if o.OccurredAt < 0 || o.OccurredAt > latestOccurredAt {
 		return order{}, fmt.Errorf("%w: occurredAt is %d", errNoOrder, o.OccurredAt)
+	}
+	if len(o.Store) > longestStore {
+		return order{}, fmt.Errorf("%w: storeId has %d bytes", errNoOrder, len(o.Store))
 	}
 	switch status {
 	case "PLACED":
@@ -90,7 +100,7 @@ func readPlain(value []byte) (order, bool) {
 		Amount     int64  `json:"amount"`
 		OccurredAt int64  `json:"occurredAt"`
 	}
-	if json.Unmarshal(value, &o) != nil || o.OccurredAt < 0 || o.Status != "PLACED" && o.Status != "CANCELLED" {
+	if json.Unmarshal(value, &o) != nil || o.OccurredAt < 0 || o.OccurredAt > latestOccurredAt || len(o.StoreID) > longestStore || o.Status != "PLACED" && o.Status != "CANCELLED" {
 		return order{}, false
 	}
 	var buf [256]byte

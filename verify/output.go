@@ -42,12 +42,28 @@ type series struct {
 	partitions []int32 // more than one: the order of the values is not known
 	last       int64
 	lastTime   int64
-	lastAt     place          // where the last value stands
-	milestones map[int64]bool // values asked for: whether they were written
-	falls      int64          // values that were not above the one before
+	lastAt     place // where the last value stands
+	milestones map[int64]*reached
+	falls      int64 // values that were not above the one before
 	firstFall  string
 	bad        string // the last value, if it is no count
 }
+
+// milestone is a value of a key that must have been written on the way, or passed over in one commit with later ones.
+type milestone struct {
+	key   string
+	value int64
+	time  int64 // the timestamp that it must have, -1 if that is not known
+}
+
+// written is a value where it was written.
+type written struct {
+	value, time int64
+	at          place
+}
+
+// reached is what is known of a milestone: where its value was first written, and the first higher one. Without them they are zero.
+type reached struct{ self, higher written }
 
 // seriesOf is the content of a topic of counts.
 type seriesOf struct {
@@ -64,9 +80,9 @@ func (s *seriesOf) add(tp kafka.TopicPartition, r *kafka.Record) {
 	k := s.keys[key]
 	first := k == nil
 	if first {
-		k = &series{milestones: map[int64]bool{}}
+		k = &series{milestones: map[int64]*reached{}}
 		for _, v := range s.milestones[key] {
-			k.milestones[v] = false
+			k.milestones[v] = &reached{}
 		}
 		s.keys[key] = k
 	}
@@ -84,8 +100,13 @@ func (s *seriesOf) add(tp kafka.TopicPartition, r *kafka.Record) {
 		}
 	}
 	k.last, k.lastTime, k.lastAt, k.bad = v, r.Timestamp, at, ""
-	if _, asked := k.milestones[v]; asked {
-		k.milestones[v] = true
+	for milestone, m := range k.milestones {
+		switch {
+		case v == milestone && m.self.value == 0:
+			m.self = written{v, r.Timestamp, at}
+		case v > milestone && m.higher.value == 0:
+			m.higher = written{v, r.Timestamp, at}
+		}
 	}
 }
 

@@ -12,18 +12,19 @@ import (
 var phase1 = phase{
 	number:     1,
 	ran:        feed1Ran,
-	milestones: func(*input) (counts, minutes map[string]int64) { return nil, nil },
+	milestones: func(*input, *repartition) []milestone { return nil },
 	grade: func(ctx context.Context, g *grader) []Check {
 		input := g.checkInput()
 		if input.Verdict != Pass {
 			return []Check{input}
 		}
-		return append([]Check{input, g.checkLabTopics()}, g.checkHighValue(ctx)...)
+		checks := append([]Check{input}, g.checkBadInput()...)
+		return append(append(checks, g.checkLabTopics()), g.checkHighValue(ctx, "feed 1", g.in.feed1())...)
 	},
 }
 
-func feed1Ran(in *input) (bool, string) {
-	if in.feed1() == nil {
+func feed1Ran(g *grader) (bool, string) {
+	if g.in.feed1() == nil {
 		return false, fmt.Sprintf("%s holds no event of a feed", topicPlaced)
 	}
 	return true, ""
@@ -48,7 +49,6 @@ func (g *grader) checkInput() Check {
 	}
 	if g.in.broken > 0 {
 		c.Details = append(c.Details, fmt.Sprintf("%d records are no orders and must not be counted", g.in.broken))
-		c.Details = append(c.Details, g.in.samples...)
 	}
 	return c
 }
@@ -75,19 +75,23 @@ func (g *grader) checkLabTopics() Check {
 	return g.check("topics of the lab", topicPlaced, want, fmt.Sprintf("%d as wanted", right), f)
 }
 
-// checkHighValue compares the high-value topic with the high-value orders as multisets: over the whole input, and for the first feed, whose
-// rows stay there whatever comes later.
-func (g *grader) checkHighValue(ctx context.Context) []Check {
-	const nameAll, nameFeed, nameTimes = "high-value rows", "high-value rows of feed 1", "high-value record times"
+// checkHighValue compares the high-value topic with the high-value orders as multisets: over the whole input, and for some feeds, whose rows
+// stay there whatever comes later.
+func (g *grader) checkHighValue(ctx context.Context, feedNames string, feeds ...*feedInput) []Check {
+	const nameAll, nameTimes = "high-value rows", "high-value record times"
+	nameFeed := "high-value rows of " + feedNames
 	want := g.wantedRows()
 	var total int64
 	for _, d := range want {
 		total += d.n
 	}
-	wantFeed := g.in.feed1().highRows()
+	wantFeed := map[row]int64{}
 	var totalFeed int64
-	for _, n := range wantFeed {
-		totalFeed += n
+	for _, f := range feeds {
+		for k, n := range f.highRows() {
+			wantFeed[k] += n
+			totalFeed += n
+		}
 	}
 	got, err := g.readHighValue(ctx)
 	if err != nil {
@@ -137,7 +141,7 @@ func (g *grader) checkHighValue(ctx context.Context) []Check {
 			all.wrong = append(all.wrong, text)
 		}
 		if h.n < wantFeed[k] {
-			feed.shortf("missing: %s is there %d times, in the feed %d times", k, h.n, wantFeed[k])
+			feed.shortf("missing: %s is there %d times, in %s %d times", k, h.n, feedNames, wantFeed[k])
 		}
 	}
 	timesGot := "of the orders"

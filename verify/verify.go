@@ -37,15 +37,15 @@ func (e *PhaseError) Error() string {
 // phase is one phase of the lab.
 type phase struct {
 	number int
-	// ran tells from the input whether the phase has been run, and else what is missing.
-	ran func(in *input) (bool, string)
-	// milestones are values that must have been written on the way, by key of the running counts and of the minute counts.
-	milestones func(in *input) (counts, minutes map[string]int64)
+	// ran tells from what is there whether the phase has been run, and else what is missing.
+	ran func(g *grader) (bool, string)
+	// milestones are values of the running counts and of the minute counts that must have been written on the way.
+	milestones func(in *input, rs *repartition) []milestone
 	grade      func(ctx context.Context, g *grader) []Check
 }
 
 // phases are all that can be graded.
-var phases = []phase{phase1, phase2}
+var phases = []phase{phase1, phase2, phase3, phase4, phase5, phase6}
 
 // Phases lists the phases that can be graded.
 func Phases() []int {
@@ -88,7 +88,7 @@ func run(ctx context.Context, t topics, opt Options) (Report, error) {
 			continue
 		}
 		one := PhaseReport{Phase: p.number, Checks: []Check{}}
-		if ran, missing := p.ran(g.in); !ran {
+		if ran, missing := p.ran(g); !ran {
 			one.Reason = missing
 			if asked(p.number) {
 				one.Verdict = Unknown
