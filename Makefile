@@ -1,5 +1,5 @@
 # Short names for what .ci/run does in full. Needs Go; `kafka` also Java 17 and Maven.
-.PHONY: build test race lint smoke kafka ci
+.PHONY: build test race rebalances bench-restore lint smoke kafka ci
 
 build:
 	go build -o lab .
@@ -9,6 +9,15 @@ test:
 
 race:
 	go test -race ./...
+
+# The long forms of the rebalance tests: minutes each. With LAB_TEST_BOOTSTRAP=host:port they run on that cluster.
+rebalances:
+	LAB_TEST_LONG=1 go test ./topology -count=1 -v -timeout 60m \
+		-run 'RollingRestarts|JoiningAndLeaving|RebalancesLeave|KilledInstancesOfThree|Takeover$$|RestartWithLocalState'
+
+# How fast a million keys are restored, and in how much memory.
+bench-restore:
+	go test ./topology -run '^$$' -bench BenchmarkRestore -benchtime=1000000x
 
 # Installs the pinned golangci-lint into .ci/bin on first use, which takes minutes.
 lint:

@@ -64,6 +64,9 @@ func run(argv []string) int {
 // children notice, as their input ends.
 func untilSignal() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	// A reader that has gone away is an error of that write, and no end of the program in the middle of things. Nobody reads this channel:
+	// being told is what turns the signal off, for this process and not for its children.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup
@@ -82,6 +85,7 @@ func untilSignal() (context.Context, func()) {
 type gradeError struct {
 	verdict verify.Verdict
 	err     error
+	told    bool // the line with the verdict says it all
 }
 
 func (e *gradeError) Error() string { return fmt.Sprintf("%s: %v", e.verdict, e.err) }
@@ -102,7 +106,7 @@ func (l *lab) exitCode(ctx context.Context, err error) int {
 	case err == nil:
 		return exitPass
 	case errors.As(err, &grade):
-		if grade.err != nil && !errors.Is(grade.err, phases.ErrInterrupted) {
+		if grade.err != nil && !grade.told && !errors.Is(grade.err, phases.ErrInterrupted) && !errors.Is(grade.err, syscall.EPIPE) {
 			fmt.Fprintf(l.stderr, "lab: %v\n", grade.err)
 		}
 		if grade.verdict == verify.Fail {
@@ -118,7 +122,7 @@ func (l *lab) exitCode(ctx context.Context, err error) int {
 	case errors.Is(err, syscall.EPIPE): // the reader has enough
 		return exitFail
 	case errors.Is(err, broker.ErrNotRunning):
-		fmt.Fprintf(l.stderr, "lab: %v here: `lab broker up` starts one, --bootstrap names another\n", err)
+		fmt.Fprintf(l.stderr, "lab: %v %s\n", err, phases.NotRunningCure)
 		return exitFail
 	default:
 		fmt.Fprintf(l.stderr, "lab: %v\n", err)
@@ -147,7 +151,6 @@ func (l *lab) app() *cli.App {
 			"Global flags may stand before or after a command's arguments. Exit codes: 0 pass, 1 a check or command failed,\n" +
 			"2 could not be judged, 64 usage error.",
 		Version:         version,
-		HideVersion:     true,
 		HideHelpCommand: false,
 		Writer:          l.stdout,
 		ErrWriter:       l.stderr,
@@ -162,7 +165,7 @@ func (l *lab) app() *cli.App {
 			},
 			option("yes", "no pauses; implied when stdin is no terminal", "LAB_YES"),
 			option("json", "output for programs: phase, verify, dump, status", "LAB_JSON"),
-			option("no-color", "no colours; implied when stdout is no terminal", "LAB_NO_COLOR", "NO_COLOR"),
+			option("no-color", "no colours; implied by NO_COLOR and when stdout is no terminal", "LAB_NO_COLOR"),
 		},
 		Commands: []*cli.Command{
 			{
@@ -278,7 +281,7 @@ func needsSubcommand(c *cli.Context) error {
 // positional returns a command's arguments if there are as many as it takes. most < 0 sets no limit.
 func positional(c *cli.Context, least, most int) ([]string, error) {
 	if n := c.NArg(); n < least || most >= 0 && n > most {
-		return nil, args.Errorf("usage: lab %s", strings.TrimSpace(c.Command.Name+" "+c.Command.ArgsUsage))
+		return nil, args.Errorf("usage: %s", strings.TrimSpace(c.Command.HelpName+" "+c.Command.ArgsUsage))
 	}
 	return c.Args().Slice(), nil
 }
@@ -308,8 +311,9 @@ func (l *lab) config(c *cli.Context) (phases.Config, error) {
 	return phases.Config{Workspace: w, Console: talk, Logger: logger, Connect: at}, nil
 }
 
+// color follows no-color.org: a NO_COLOR that is not empty means none, whatever it says.
 func (l *lab) color(c *cli.Context, out *os.File) bool {
-	return !c.Bool("no-color") && console.IsTerminal(out)
+	return !c.Bool("no-color") && os.Getenv("NO_COLOR") == "" && console.IsTerminal(out)
 }
 
 // phaseNumbers reads 1, 2 … or all.
@@ -364,13 +368,18 @@ func (l *lab) judge(c *cli.Context, o phases.Outcome) error {
 	if c.Err() != nil && o.Err != nil && !errors.Is(o.Err, phases.ErrInterrupted) {
 		o.Err = errors.Join(phases.ErrInterrupted, o.Err)
 	}
-	if err := o.Write(l.stdout, c.Bool("json"), l.color(c, l.stdout)); err != nil {
-		return err
+	return judged(o.Verdict(), o.Err, o.ToldInFull(), o.Write(l.stdout, c.Bool("json"), l.color(c, l.stdout)))
+}
+
+// judged is the error for a verdict, whether it could be written or not: a terminal that is gone does not change what was found.
+func judged(verdict verify.Verdict, err error, told bool, written error) error {
+	if errors.Is(written, syscall.EPIPE) { // the reader has enough
+		written = nil
 	}
-	if o.Verdict() != verify.Pass {
-		return &gradeError{verdict: o.Verdict(), err: o.Err}
+	if verdict == verify.Pass {
+		return written
 	}
-	return nil
+	return &gradeError{verdict: verdict, err: errors.Join(err, written), told: told && written == nil}
 }
 
 func (l *lab) verify(c *cli.Context) error {
@@ -446,13 +455,7 @@ func (l *lab) bench(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := result.Write(l.stdout, c.Bool("json")); err != nil {
-		return err
-	}
-	if len(result.Wrong) > 0 {
-		return &gradeError{verdict: verify.Fail}
-	}
-	return nil
+	return judged(result.Verdict, nil, true, result.Write(l.stdout, c.Bool("json")))
 }
 
 func (l *lab) counter(c *cli.Context) error {
@@ -479,6 +482,9 @@ func (l *lab) counter(c *cli.Context) error {
 		opt.Parent = l.stdin
 	}
 	conn, err := connect.Up(c.Context, cfg.Connect)
+	if c.Err() != nil {
+		return nil // it was told to stop before it began, which is a clean stop too
+	}
 	if err != nil {
 		return err
 	}
@@ -612,6 +618,9 @@ func (l *lab) dump(c *cli.Context) error {
 }
 
 func (l *lab) topics(c *cli.Context) error {
+	if c.Bool("create") && c.NArg() > 0 {
+		return args.Errorf("topics --create creates all of the lab's topics that are missing, and takes no NAME")
+	}
 	return l.withBroker(c, func(cfg phases.Config, conn *connect.Conn) error {
 		if c.Bool("create") {
 			if _, err := provision.Create(c.Context, conn, cfg.Workspace, ""); err != nil {
@@ -743,6 +752,6 @@ func (l *lab) version(c *cli.Context) error {
 	if _, err := positional(c, 0, 0); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(l.stdout, "lab "+version)
-	return err
+	cli.ShowVersion(c)
+	return nil
 }

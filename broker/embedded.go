@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,10 +52,8 @@ func (e embedded) Up(ctx context.Context) (_ Record, err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
 
-	r, err := e.Status(ctx)
-	if err == nil {
-		r, err = e.await(ctx, r.ID)
-	}
+	// The command that started a broker may have been killed before that had written its record.
+	r, err := e.await(ctx, process.ID{})
 	if !notRunning(err) {
 		return r, err
 	}
@@ -94,7 +93,10 @@ func (e embedded) start(ctx context.Context) (_ Record, err error) {
 		return Record{}, fmt.Errorf("%w: %w; the end of %s:\n%s", ErrExited, exitOf(cmd), e.files.log, tail(e.files.log, info.Size()))
 	case err != nil:
 		// Half a broker must not stay behind: it has written nothing yet that a kill could tear.
-		return Record{}, errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()))
+		return Record{}, errors.Join(err, ignoreExit(cmd.Process.Kill()), ignoreExit(cmd.Wait()))
+	case r.ID != id:
+		// Another one was on its way. The one started here waits for its lock, or has given up.
+		return r, errors.Join(ignoreExit(cmd.Process.Kill()), ignoreExit(cmd.Wait()))
 	}
 	e.cfg.Progress(r.announce())
 	return r, cmd.Process.Release()
@@ -125,31 +127,45 @@ func (e embedded) command() (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// await returns the record of process id once it answers, or ErrNotRunning once it is gone.
-func (e embedded) await(ctx context.Context, id process.ID) (Record, error) {
+// await returns the record of the process that serves the workspace once it answers. That need not be the child, the one that was started
+// here (the zero ID: none was): a broker whose starter was killed goes on by itself. It is ErrNotRunning once there is none that could still
+// answer: the child is gone and nobody holds the serving lock.
+func (e embedded) await(ctx context.Context, child process.ID) (Record, error) {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	last := errors.New("it has not written its record")
 	for {
-		running, err := id.Running()
+		// The child first: it may take the lock, write its record and end between two of these looks.
+		starting, err := runs(child)
 		if err != nil {
 			return Record{}, err
 		}
-		if !running {
-			return Record{}, errors.Join(ErrNotRunning, removeStale(ctx, e.files, id))
-		}
 		r, err := readRecord(e.files.record)
-		switch {
-		case err == nil && r.ID == id:
+		if err != nil && !notRunning(err) {
+			return Record{}, err
+		}
+		serving, err := runs(r.ID)
+		if err != nil {
+			return Record{}, err
+		}
+		if serving {
 			if last = e.cfg.Probe(ctx, r.Bootstrap); last == nil {
 				return r, r.agrees(e.cfg)
 			}
-		case err != nil && !notRunning(err):
-			return Record{}, err
+		}
+		holder := cmp.Or(r.PID, child.PID)
+		if !starting && !serving {
+			var held bool
+			if holder, held, err = lockHolder(e.files.serveLock); err != nil {
+				return Record{}, err
+			}
+			if !held {
+				return Record{}, errors.Join(ErrNotRunning, removeStale(ctx, e.files, r.ID))
+			}
 		}
 		select {
 		case <-ctx.Done():
-			err := fmt.Errorf("pid %d does not answer: %w (%w)", id.PID, last, ctx.Err())
+			err := fmt.Errorf("pid %d does not answer: %w (%w)", holder, last, ctx.Err())
 			if errors.Is(err, context.DeadlineExceeded) {
 				err = fmt.Errorf("%w: %w", ErrTimeout, err)
 			}
@@ -157,6 +173,14 @@ func (e embedded) await(ctx context.Context, id process.ID) (Record, error) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// runs is false for the zero ID too.
+func runs(id process.ID) (bool, error) {
+	if id == (process.ID{}) {
+		return false, nil
+	}
+	return id.Running()
 }
 
 // Down asks the process to end and waits for it. kfake writes its indexes and producer states on the way out, so a kill, which can
@@ -204,10 +228,10 @@ func exitOf(cmd *exec.Cmd) error {
 	return errors.New("exit status 0")
 }
 
-// ignoreExit drops the error that only says that a process ended badly.
+// ignoreExit drops the error that only says that a process ended badly, or before it was killed.
 func ignoreExit(err error) error {
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if errors.As(err, &exit) || errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
 	return err

@@ -20,9 +20,12 @@ var (
 	ErrUnavailable = errors.New("not in this version")
 	// ErrUnknownKind says that --broker names nothing known.
 	ErrUnknownKind = errors.New("unknown kind of broker")
+	// ErrAddress says that --port or --bootstrap is no port or no list of addresses.
+	ErrAddress = errors.New("invalid address")
 )
 
 // IsUsage tells whether err is a mistake in what was asked for, which ends a command with the exit code of a usage error.
 func IsUsage(err error) bool {
-	return errors.Is(err, ErrContradiction) || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownKind)
+	return errors.Is(err, ErrContradiction) || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownKind) ||
+		errors.Is(err, ErrAddress)
 }

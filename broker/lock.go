@@ -28,3 +28,16 @@ func acquire(ctx context.Context, path string) (*filelock.Lock, error) {
 		}
 	}
 }
+
+// lockHolder tells whether a lock is held, and by whom as far as its file says. Looking takes it for a moment.
+func lockHolder(path string) (pid int, held bool, err error) {
+	lock, err := filelock.Try(path)
+	var h *filelock.HeldError
+	if errors.As(err, &h) {
+		return h.PID, true, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	return 0, false, lock.Release()
+}

@@ -15,6 +15,9 @@ import (
 	"github.com/windowed-order-counter/lab/internal/process"
 )
 
+// cure is what helps against a damaged record.
+const cure = "`lab clean` needs no record to stop the broker, and removes it"
+
 // exitGrace is how long an ended process may still hold its files.
 const exitGrace = time.Second
 
@@ -68,10 +71,11 @@ func readRecord(path string) (Record, error) {
 	}
 	var r Record
 	if err := json.Unmarshal(raw, &r); err != nil {
-		return Record{}, fmt.Errorf("%w %s: %w", ErrDamagedRecord, path, err)
+		return Record{}, fmt.Errorf("%w %s: %w; %s", ErrDamagedRecord, path, err, cure)
 	}
 	if r.Kind != Embedded || r.Bootstrap == "" || r.PID <= 0 || r.Start == "" {
-		return Record{}, fmt.Errorf("%w %s: kind %q, bootstrap %q, pid %d", ErrDamagedRecord, path, r.Kind, r.Bootstrap, r.PID)
+		return Record{}, fmt.Errorf("%w %s: kind %q, bootstrap %q, pid %d; %s",
+			ErrDamagedRecord, path, r.Kind, r.Bootstrap, r.PID, cure)
 	}
 	return r, nil
 }

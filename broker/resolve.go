@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
+	"strings"
 )
 
 // ParseKind reads the value of --broker.
@@ -26,7 +29,13 @@ func New(cfg Config) (Broker, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Port < 0 || cfg.Port > maxPort {
+		return nil, fmt.Errorf("--port %d: %w: ports are 1 to %d", cfg.Port, ErrAddress, maxPort)
+	}
 	if cfg.Bootstrap != "" {
+		if err := checkBootstrap(cfg.Bootstrap); err != nil {
+			return nil, err
+		}
 		if kind == Embedded {
 			return nil, fmt.Errorf("--broker %s %w --bootstrap %s", kind, ErrContradiction, cfg.Bootstrap)
 		}
@@ -40,6 +49,20 @@ func New(cfg Config) (Broker, error) {
 		return nil, err
 	}
 	return embedded{cfg, f}, nil
+}
+
+const maxPort = 65535
+
+// checkBootstrap tells a list of addresses from a slip of the finger, which would be looked up in the DNS at best.
+func checkBootstrap(list string) error {
+	for addr := range strings.SplitSeq(list, ",") {
+		host, text, err := net.SplitHostPort(strings.TrimSpace(addr))
+		port, perr := strconv.Atoi(text)
+		if err != nil || perr != nil || host == "" || port < 1 || port > maxPort {
+			return fmt.Errorf("--bootstrap %s: %w: want HOST:PORT, or several with commas between them, and not %q", list, ErrAddress, addr)
+		}
+	}
+	return nil
 }
 
 // Find returns where the workspace's broker answers, in the order of New, or ErrNotRunning. It starts nothing.

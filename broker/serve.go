@@ -16,8 +16,8 @@ import (
 	"github.com/windowed-order-counter/lab/internal/process"
 )
 
-// lockWait is how long Serve waits for a broker of the same workspace that is on its way out.
-const lockWait = 20 * time.Second
+// lockWait is how long Serve waits for a broker of the same workspace that is on its way out, or for a command that only looks at the lock.
+const lockWait = 5 * time.Second
 
 // ServeConfig says what Serve serves.
 type ServeConfig struct {
@@ -39,8 +39,9 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(f.record), 0o755); err != nil {
-		return err
+	// Who starts a broker has made the folder. If that was killed and the workspace cleaned meanwhile, nobody wants this broker any more.
+	if _, err := os.Stat(filepath.Dir(f.record)); err != nil {
+		return fmt.Errorf("no workspace to serve: %w", err)
 	}
 	ctx, cancel := untilStopped(ctx, f)
 	defer cancel()

@@ -1,6 +1,7 @@
 package phases
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/windowed-order-counter/lab/feed"
 	"github.com/windowed-order-counter/lab/internal/console"
+	"github.com/windowed-order-counter/lab/internal/instance"
 	"github.com/windowed-order-counter/lab/internal/journal"
 	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/internal/kafkatools"
@@ -45,8 +47,10 @@ type BenchResult struct {
 	CPUMicros  float64  `json:"cpu_us_per_record"` // user and system time of the counter's whole life
 	PeakRSS    int64    `json:"peak_rss_bytes,omitempty"`
 	Late       int      `json:"late"` // windows that a record came too late for
-	Wrong      []string `json:"wrong,omitempty"`
-	Verdict    string   `json:"verdict"`
+	// WrongStores is how many stores have a wrong count; Wrong says which, up to maxWrong of them.
+	WrongStores int            `json:"wrong_stores"`
+	Wrong       []string       `json:"wrong,omitempty"`
+	Verdict     verify.Verdict `json:"verdict"`
 }
 
 // benchBase is the event time of the first order; the orders after it are a tenth of a millisecond apart.
@@ -63,14 +67,30 @@ func benchOrder(i, stores int) feed.Order {
 	}
 }
 
+// benchInstance is the name of the counter that is measured.
+const benchInstance = "bench"
+
+// benchWorkspace is the workspace that a benchmark has for itself, below the given one.
+func benchWorkspace(cfg Config) (Config, error) {
+	w, err := workspace.Open(filepath.Join(cfg.Workspace.Lab(), "bench"))
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Workspace, cfg.Connect.Dir = w, w.Dir()
+	return cfg, nil
+}
+
 // Bench publishes orders to a broker of its own, in a workspace of its own below the given one, lets one counter count them, and compares
 // the counts. It measures a catch-up: all input is there before the counter starts.
 func Bench(ctx context.Context, cfg Config, o BenchOptions) (result BenchResult, err error) {
-	w, err := workspace.Open(filepath.Join(cfg.Workspace.Lab(), "bench"))
-	if err != nil {
+	if cfg, err = benchWorkspace(cfg); err != nil {
 		return result, err
 	}
-	cfg.Workspace, cfg.Connect.Dir = w, w.Dir()
+	w := cfg.Workspace
+	// A mistake in a property is told before anything is begun.
+	if _, err := instance.Configure(w, benchInstance, o.Properties); err != nil {
+		return result, err
+	}
 	if err := Clean(ctx, quiet(cfg)); err != nil { // what an interrupted run left
 		return result, err
 	}
@@ -84,6 +104,7 @@ func Bench(ctx context.Context, cfg Config, o BenchOptions) (result BenchResult,
 			r.conn.Close()
 		}
 		if !o.Keep {
+			err = withLog(err, w.Log(benchInstance))
 			err = errors.Join(err, Clean(context.WithoutCancel(ctx), quiet(cfg)), os.RemoveAll(w.Dir()))
 		}
 	}()
@@ -101,14 +122,30 @@ func Bench(ctx context.Context, cfg Config, o BenchOptions) (result BenchResult,
 	if err := r.measure(ctx, o, &result); err != nil {
 		return result, err
 	}
-	if result.Wrong, err = r.compare(ctx, o); err != nil {
+	if err := r.compare(ctx, o, &result); err != nil {
 		return result, err
 	}
-	result.Verdict = verify.Pass.String()
-	if len(result.Wrong) > 0 {
-		result.Verdict = verify.Fail.String()
+	result.Verdict = verify.Pass
+	if result.WrongStores > 0 {
+		result.Verdict = verify.Fail
 	}
 	return result, nil
+}
+
+// longestTail is how much of a log withLog shows, in bytes.
+const longestTail = 2000
+
+// withLog adds the end of a log to an error, for a log that is about to be deleted.
+func withLog(err error, path string) error {
+	if err == nil || errors.Is(err, ErrInterrupted) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	log, rerr := os.ReadFile(path)
+	if rerr != nil || len(log) == 0 {
+		return err // it did not come so far that there is one
+	}
+	return fmt.Errorf("%w; that log, which goes with the benchmark, ends with:\n%s", err,
+		bytes.TrimSpace(log[max(0, len(log)-longestTail):]))
 }
 
 func quiet(cfg Config) Config {
@@ -152,7 +189,7 @@ func (r *run) load(ctx context.Context, o BenchOptions) (seconds float64, err er
 // measure runs the counter from its start until all is committed, and then stops it.
 func (r *run) measure(ctx context.Context, o BenchOptions, result *BenchResult) error {
 	started := time.Now()
-	c, err := r.start("bench", o.Properties...)
+	c, err := r.start(benchInstance, o.Properties...)
 	if err != nil {
 		return err
 	}
@@ -209,27 +246,27 @@ func (r *run) measure(ctx context.Context, o BenchOptions, result *BenchResult) 
 // maxWrong is how many wrong counts are listed.
 const maxWrong = 10
 
-// compare lists the stores whose final count is not the number of their orders.
-func (r *run) compare(ctx context.Context, o BenchOptions) (wrong []string, err error) {
+// compare notes the stores whose final count is not the number of their orders.
+func (r *run) compare(ctx context.Context, o BenchOptions, result *BenchResult) error {
 	counts := map[string]string{}
-	err = kafkatools.Read(ctx, r.conn.Client, kafkatools.ReadConfig{Topic: topology.OrdersPerStore}, func(_ int32, rec *kafka.Record) error {
+	err := kafkatools.Read(ctx, r.conn.Client, kafkatools.ReadConfig{Topic: topology.OrdersPerStore}, func(_ int32, rec *kafka.Record) error {
 		counts[string(rec.Key)] = string(rec.Value)
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for s := range min(o.Stores, o.Records) {
 		store := "store-" + strconv.Itoa(s)
 		want := strconv.Itoa((o.Records - s + o.Stores - 1) / o.Stores)
 		if got := counts[store]; got != want {
-			if len(wrong) == maxWrong {
-				return append(wrong, "…"), nil
+			result.WrongStores++
+			if len(result.Wrong) < maxWrong {
+				result.Wrong = append(result.Wrong, fmt.Sprintf("%s: %s orders, counted %q", store, want, got))
 			}
-			wrong = append(wrong, fmt.Sprintf("%s: %s orders, counted %q", store, want, got))
 		}
 	}
-	return wrong, nil
+	return nil
 }
 
 // Write prints the result; the last line is the verdict. In JSON it is one object.
@@ -252,9 +289,13 @@ func (b BenchResult) Write(w io.Writer, asJSON bool) error {
 	for _, line := range b.Wrong {
 		fmt.Fprintf(t, "wrong\t%s\n", line)
 	}
+	if more := b.WrongStores - len(b.Wrong); more > 0 {
+		fmt.Fprintf(t, "wrong\tand %d more\n", more)
+	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s %d orders counted at %.0f records/s, %d stores right\n", b.Verdict, b.Records, b.RecordsS, b.Stores-len(b.Wrong))
+	_, err := fmt.Fprintf(w, "%s %d orders counted at %.0f records/s, %d of %d stores right\n",
+		b.Verdict, b.Records, b.RecordsS, min(b.Stores, b.Records)-b.WrongStores, min(b.Stores, b.Records))
 	return err
 }

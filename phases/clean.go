@@ -1,11 +1,14 @@
 package phases
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,73 +16,105 @@ import (
 	"github.com/windowed-order-counter/lab/internal/connect"
 	"github.com/windowed-order-counter/lab/internal/process"
 	"github.com/windowed-order-counter/lab/internal/provision"
+	"github.com/windowed-order-counter/lab/internal/workspace"
 )
 
 // cleanTimeout is how long an instance may take to stop before it is killed, which loses nothing but its local state, and that goes anyway.
 const cleanTimeout = 20 * time.Second
 
+// membersTimeout is how long a group may take to lose members that nobody can take out: Kafka's own session timeout is 45 s.
+const membersTimeout = 60 * time.Second
+
 // ErrLeftOver says that something of the workspace is still there after it was cleaned.
 var ErrLeftOver = errors.New("something is left")
 
 // Clean stops everything of the workspace, removes all but the evidence, and then looks whether anything is left. On a broker that the lab
-// did not start it deletes the topics and groups that the workspace's record knows as its own.
-func Clean(ctx context.Context, cfg Config) (err error) {
-	lock, err := cfg.Workspace.LockPhase()
+// did not start it deletes the topics and groups that the workspace's record knows as its own; while some of those are left, the record stays
+// too.
+//
+// It goes by the locks that processes hold. Their records may be missing, for a broker that is coming up, or damaged.
+func Clean(ctx context.Context, cfg Config) error {
+	if _, err := os.Stat(cfg.Workspace.Dir()); errors.Is(err, fs.ErrNotExist) {
+		return proveClean(cfg, nil) // a folder that is not there need not be made for that
+	}
+	processes, err := clean(ctx, cfg)
 	if err != nil {
-		return err
-	}
-	// The lock's file goes with the rest. Who opened it before that finds out that it is gone, see filelock.
-	defer func() { err = errors.Join(err, lock.Release()) }()
-	processes, err := stopInstances(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	if err := deleteElsewhere(ctx, cfg); err != nil {
-		return err
-	}
-	own, err := broker.New(broker.Config{Dir: cfg.Workspace.Dir()})
-	if err != nil {
-		return err
-	}
-	record, err := own.Status(ctx)
-	if err == nil {
-		processes = append(processes, record.ID)
-		cfg.Console.Printf("stopping the broker, pid %d", record.PID)
-		err = own.Down(ctx, false)
-	}
-	if err != nil && !errors.Is(err, broker.ErrNotRunning) {
-		return err
-	}
-	if err := cfg.Workspace.Remove(); err != nil {
 		return err
 	}
 	return proveClean(cfg, processes)
 }
 
-// stopInstances stops all instances of the workspace, also those that a user started, and returns who they were.
-func stopInstances(ctx context.Context, cfg Config) ([]process.ID, error) {
-	instances, err := cfg.Workspace.Instances()
+// clean returns the processes that it stopped.
+func clean(ctx context.Context, cfg Config) (processes []process.ID, err error) {
+	lock, err := cfg.Workspace.LockPhase()
 	if err != nil {
 		return nil, err
 	}
-	var processes []process.ID
-	for _, in := range instances {
-		processes = append(processes, in.ID)
-		cfg.Console.Printf("stopping instance %s of %s, pid %d", in.Name, in.Application, in.PID)
-		if err := in.Terminate(); err != nil && !errors.Is(err, process.ErrGone) {
-			return nil, fmt.Errorf("stop instance %s: %w", in.Name, err)
+	// The locks' files go with the rest. Who opened one before that finds out that it is gone, see filelock.
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	bench, err := benchWorkspace(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(bench.Workspace.Dir()); err == nil { // a benchmark was killed, or is at work, or its broker was kept
+		if processes, err = clean(ctx, quiet(bench)); err != nil {
+			return nil, err
 		}
 	}
+	instances, err := stopInstances(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	processes = append(processes, instances...)
+	if err := deleteElsewhere(ctx, cfg); err != nil {
+		return nil, err
+	}
+	served, release, err := broker.Evict(ctx, broker.Config{
+		Dir: cfg.Workspace.Dir(), Progress: func(line string) { cfg.Console.Printf("%s", line) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	return append(processes, served...), cfg.Workspace.Remove()
+}
+
+// stopInstances stops all instances of the workspace, also those that a user started, and returns who they were.
+func stopInstances(ctx context.Context, cfg Config) ([]process.ID, error) {
+	instances, err := cfg.Workspace.Instances()
+	if !ignoreDamaged(cfg, err) {
+		return nil, err
+	}
+	names := map[process.ID]string{}
 	for _, in := range instances {
+		names[in.ID] = fmt.Sprintf("instance %s of %s", in.Name, in.Application)
+	}
+	atWork, err := cfg.Workspace.AtWork()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range atWork {
+		if names[id] == "" {
+			names[id] = "an instance without a record"
+		}
+	}
+	processes := slices.SortedFunc(maps.Keys(names), func(a, b process.ID) int { return cmp.Compare(names[a], names[b]) })
+	for _, id := range processes {
+		cfg.Console.Printf("stopping %s, pid %d", names[id], id.PID)
+		if err := id.Terminate(); err != nil && !errors.Is(err, process.ErrGone) {
+			return nil, fmt.Errorf("stop %s: %w", names[id], err)
+		}
+	}
+	for _, id := range processes {
 		waiting, cancel := context.WithTimeout(ctx, cleanTimeout)
-		err := in.Wait(waiting)
+		err := id.Wait(waiting)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			cfg.Console.Warnf("instance %s did not stop within %s and is killed", in.Name, cleanTimeout)
-			if err = in.Kill(); errors.Is(err, process.ErrGone) {
+			cfg.Console.Warnf("%s did not stop within %s and is killed", names[id], cleanTimeout)
+			if err = id.Kill(); errors.Is(err, process.ErrGone) {
 				err = nil
 			}
-			err = errors.Join(err, in.Wait(ctx))
+			err = errors.Join(err, id.Wait(ctx))
 		}
 		if err != nil {
 			return nil, err
@@ -88,39 +123,76 @@ func stopInstances(ctx context.Context, cfg Config) ([]process.ID, error) {
 	return processes, nil
 }
 
+// ignoreDamaged says which records cannot be read, and reports whether that is all that is wrong.
+func ignoreDamaged(cfg Config, err error) bool {
+	if err == nil {
+		return true
+	}
+	var damaged *workspace.DamagedError
+	if !errors.As(err, &damaged) {
+		return false
+	}
+	cfg.Console.Warnf("ignored: %v", err)
+	return true
+}
+
 // deleteElsewhere deletes the lab's topics and groups from a cluster that the lab did not start.
 func deleteElsewhere(ctx context.Context, cfg Config) error {
-	at := cfg.Connect
-	if at.Bootstrap == "" {
-		progress, ok, err := cfg.Workspace.Progress()
+	progress, ok, err := cfg.Workspace.Progress()
+	if !ignoreDamaged(cfg, err) {
+		return err
+	}
+	var clusters []string // that of the command line, and the one that the record names
+	if cfg.Connect.Bootstrap != "" {
+		clusters = append(clusters, cfg.Connect.Bootstrap)
+	}
+	if ok && progress.Broker == string(broker.Existing) && !slices.Contains(clusters, progress.Bootstrap) {
+		clusters = append(clusters, progress.Bootstrap)
+	}
+	for _, bootstrap := range clusters {
+		if err != nil {
+			cfg.Console.Warnf("which topics and groups on %s are this workspace's is not known any more: left alone", bootstrap)
+			continue
+		}
+		found, err := deleteOn(ctx, cfg, bootstrap, progress.Broker == string(broker.Existing))
 		if err != nil {
 			return err
 		}
-		if !ok || progress.Broker != string(broker.Existing) {
+		if found { // the record is of one cluster, however it is reached
 			return nil
 		}
-		at.Bootstrap = progress.Bootstrap
-	}
-	at.Kind, at.Port = string(broker.Existing), 0
-	conn, err := connect.Find(ctx, at)
-	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
-		cfg.Console.Warnf("the lab's topics on %s stay, as it does not answer: %v", at.Bootstrap, err)
-		return nil
-	}
-	defer conn.Close()
-	deleted, err := provision.Delete(ctx, conn, cfg.Workspace)
-	if err != nil {
-		return err
-	}
-	if len(deleted) > 0 {
-		cfg.Console.Printf("deleted on %s: %s", at.Bootstrap, strings.Join(deleted, ", "))
-	} else {
-		cfg.Console.Printf("nothing on %s is known to be this workspace's: left alone", at.Bootstrap)
+		cfg.Console.Printf("nothing on %s is known to be this workspace's: left alone", bootstrap)
 	}
 	return nil
+}
+
+// deleteOn does that on one cluster, and reports whether there was something. recorded says that there may be.
+func deleteOn(ctx context.Context, cfg Config, bootstrap string, recorded bool) (found bool, err error) {
+	at := cfg.Connect
+	at.Kind, at.Bootstrap, at.Port = string(broker.Existing), bootstrap, 0
+	conn, err := connect.Find(ctx, at)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return false, err
+	case !recorded:
+		cfg.Console.Warnf("%s does not answer: %v", bootstrap, err)
+		return false, nil
+	default:
+		return false, fmt.Errorf("%w: the topics and groups on %s, which does not answer: %w; clean again when it does, or delete %s to forget them",
+			ErrLeftOver, bootstrap, err, cfg.Workspace.Lab())
+	}
+	defer conn.Close()
+	waiting, cancel := context.WithTimeout(ctx, membersTimeout)
+	defer cancel()
+	deleted, err := provision.Delete(waiting, conn, cfg.Workspace)
+	if len(deleted) > 0 {
+		cfg.Console.Printf("deleted on %s: %s", bootstrap, strings.Join(deleted, ", "))
+	}
+	if err != nil {
+		return true, fmt.Errorf("%w on %s: %w", ErrLeftOver, bootstrap, err)
+	}
+	return len(deleted) > 0, nil
 }
 
 // proveClean looks instead of assuming: at the processes that were there, and at the folders.

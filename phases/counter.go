@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// startTimeout is how long an instance may take until it is RUNNING. It waits for the end of the session of a member that was killed.
+	// startTimeout is how long an instance may take until it is RUNNING, beside the session timeout that a phase has set: a group keeps the
+	// place of a member that was killed until its session ends.
 	startTimeout = 90 * time.Second
 	// stopTimeout is how long an instance may take to stop: its own limit is 10 s.
 	stopTimeout = 15 * time.Second
@@ -67,7 +68,7 @@ func (r *run) counter(ctx context.Context, name string) (*counter, error) {
 func (r *run) join(ctx context.Context, c *counter) (running journal.Event, err error) {
 	c.follower = journal.Follow(c.journal)
 	r.counters = append(r.counters, c)
-	running, err = c.wait(ctx, startTimeout, fmt.Sprintf("instance %s to be RUNNING", c.name), isRunning)
+	running, err = c.wait(ctx, startTimeout+r.SessionTimeout, fmt.Sprintf("instance %s to be RUNNING", c.name), isRunning)
 	if err == nil {
 		r.Console.Printf("  instance %s is RUNNING, pid %d", c.name, c.pid)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/windowed-order-counter/lab/broker"
 	"github.com/windowed-order-counter/lab/internal/connect"
 	"github.com/windowed-order-counter/lab/verify"
 )
@@ -41,8 +42,45 @@ func (o Outcome) reason() string {
 	if errors.Is(o.Err, ErrInterrupted) {
 		return ErrInterrupted.Error()
 	}
-	line, _, _ := strings.Cut(o.Err.Error(), "\n")
-	return line
+	if errors.Is(o.Err, broker.ErrNotRunning) {
+		return oneLine(o.Err.Error() + " " + NotRunningCure)
+	}
+	return oneLine(o.Err.Error())
+}
+
+// NotRunningCure is what helps against broker.ErrNotRunning.
+const NotRunningCure = "here: `lab broker up` starts one, --bootstrap names another"
+
+// longestReason is how much of an error fits a line with a verdict, in bytes. What is in the middle is left out, as the cause often comes last.
+const longestReason = 600
+
+// oneLine puts the lines of an error one after another.
+func oneLine(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "":
+			continue
+		case b.Len() == 0:
+		case strings.HasSuffix(b.String(), ":"):
+			b.WriteString(" ")
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+	}
+	text = b.String()
+	if len(text) <= longestReason {
+		return text
+	}
+	half := longestReason / 2
+	return strings.ToValidUTF8(text[:half], "") + " … " + strings.ToValidUTF8(text[len(text)-half:], "")
+}
+
+// ToldInFull reports whether the line with the verdict says all that there is to say of an error.
+func (o Outcome) ToldInFull() bool {
+	return o.Err != nil && strings.HasPrefix(o.reason(), o.Err.Error())
 }
 
 // Write prints the outcome; the last line, or in JSON the last field, is the verdict.

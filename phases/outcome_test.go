@@ -37,12 +37,17 @@ func TestOutcome(t *testing.T) {
 			Outcome{Err: stepError(t.Context(), 1, 0, "connect", console.ErrEnded)},
 			verify.Unknown, "UNKNOWN interrupted before phase 1: connect",
 		},
-		"no broker": {Outcome{Err: broker.ErrNotRunning}, verify.Unknown, "UNKNOWN no broker is running"},
+		"no broker": {Outcome{Err: broker.ErrNotRunning}, verify.Unknown, "UNKNOWN no broker is running here: `lab broker up` starts one"},
 		"broker gone": {
 			Outcome{Err: stepError(t.Context(), 1, 3, "feed", &kafka.NetworkError{Node: -1, Err: errors.New("refused")})},
 			verify.Unknown, "UNKNOWN phase 1, step 3 (feed): ",
 		},
-		"failed": {Outcome{Err: stepError(t.Context(), 1, 3, "feed", boom)}, verify.Fail, "FAIL phase 1, step 3 (feed): disk full"},
+		"failed": {Outcome{Err: stepError(t.Context(), 1, 3, "feed", boom)}, verify.Fail, "FAIL phase 1, step 3 (feed): disk full; at some length"},
+		// The cause was in the second line, which was cut off.
+		"the end of a log": {
+			Outcome{Err: stepError(t.Context(), 1, 0, "connect", errors.New("the end of broker.log:\nlevel=ERROR\n\nlisten: invalid port"))},
+			verify.Fail, "FAIL phase 1 (connect): the end of broker.log: level=ERROR; listen: invalid port",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -71,5 +76,19 @@ func TestClock(t *testing.T) {
 	}
 	if err := checkClock(firstBase.Add(-time.Hour - time.Second)); err == nil {
 		t.Error("more than an hour before the first order: no error")
+	}
+}
+
+func TestLongReason(t *testing.T) {
+	long := "it failed: " + strings.Repeat("noise ", 1000) + "the cause"
+	got := oneLine(long)
+	if !strings.HasPrefix(got, "it failed: ") || !strings.HasSuffix(got, "the cause") || len(got) > longestReason+10 {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+	if o := (Outcome{Err: errors.New(long)}); o.ToldInFull() {
+		t.Error("a shortened reason is told in full")
+	}
+	if o := (Outcome{Err: errors.New("short")}); !o.ToldInFull() {
+		t.Error("a short reason is not told in full")
 	}
 }

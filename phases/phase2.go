@@ -9,6 +9,7 @@ import (
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/internal/kafkatools"
+	"github.com/windowed-order-counter/lab/internal/provision"
 	"github.com/windowed-order-counter/lab/topology"
 )
 
@@ -79,6 +80,7 @@ func (r *run) savePhase2(ctx context.Context, counts []byte) error {
 	if err != nil {
 		return err
 	}
+	title, names := listed(names)
 	var descriptions bytes.Buffer
 	if err := kafkatools.DescribeTopics(ctx, r.conn.Client, described, &descriptions); err != nil {
 		return err
@@ -89,10 +91,20 @@ func (r *run) savePhase2(ctx context.Context, counts []byte) error {
 	}
 	return r.write("phase-2.txt", bytes.Join([][]byte{
 		counts,
-		section("kafka-topics --list", lines(names)),
+		section(title, lines(names)),
 		descriptions.Bytes(),
 		section("recorded for Q1 and Q3", recorded),
 	}, []byte{'\n'}))
+}
+
+// listed are the lab's own topics of a list, under a title that says how many others there are: a shared cluster may hold hundreds.
+func listed(names []string) (title string, ours []string) {
+	title = "kafka-topics --list"
+	ours = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !provision.IsOurs(name) })
+	if others := len(names) - len(ours); others > 0 {
+		title += fmt.Sprintf(" (the lab's own; others on the cluster: %d)", others)
+	}
+	return title, ours
 }
 
 // recorded is what the lab's questions Q1 and Q3 ask for: partition counts and configs, one topic a line.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/windowed-order-counter/lab/feed"
@@ -28,7 +29,7 @@ const (
 	countAfter  = 108
 )
 
-// SessionTimeout is how long a silent instance keeps its tasks in the lab, in which one is killed and another waited for. Kafka's own default
+// SessionTimeout is how long a silent instance keeps its tasks in the lab, in which some are killed and others waited for. Kafka's own default
 // is 45 s.
 const SessionTimeout = 6 * time.Second
 
@@ -124,20 +125,21 @@ func (t *takeoverRun) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	name := "a"
-	switch t.record = record; {
-	case !ok:
+	var c *counter
+	if seen := record.Takeover; ok && seen != nil {
+		t.Console.Printf("  an interrupted run has seen instance %s take over from %s", seen.Survivor, seen.Owner)
+		t.record = record
+		c, err = t.survivor(ctx)
+	} else {
 		t.record = takeoverRecord{OrdersID: progress.OrdersID, Began: t.began}
-	case record.Takeover == nil:
-		t.record.Parts = nil
-	default:
-		name = record.Takeover.Survivor
-		t.Console.Printf("  an interrupted run has seen instance %s take over from %s", name, record.Takeover.Owner)
+		if ok {
+			t.record.Began = record.Began
+		}
+		if err := t.keep(); err != nil {
+			return err
+		}
+		c, err = t.counter(ctx, "a")
 	}
-	if err := t.keep(); err != nil {
-		return err
-	}
-	c, err := t.counter(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -227,8 +229,6 @@ func (t *takeoverRun) saveBefore(ctx context.Context) error {
 		fmt.Fprintln(&assignments, m.line)
 	}
 	fmt.Fprintf(&assignments, "%s is in %s, so its owner is instance %s, pid %d\n", byHandStore, t.partition, owner.name, owner.pid)
-	fmt.Fprintf(&assignments, "session.timeout.ms=%d heartbeat.interval.ms=%d\n",
-		owner.millis("session.timeout.ms").Milliseconds(), owner.millis("heartbeat.interval.ms").Milliseconds())
 	for _, line := range t.restores(t.began) {
 		fmt.Fprintln(&assignments, line)
 	}
@@ -275,9 +275,7 @@ func (t *takeoverRun) takeOver(ctx context.Context) error {
 		return err
 	}
 	t.Console.Printf("  kill -9 %d: instance %s", owner.pid, owner.name)
-	for _, c := range t.counters { // those that are left
-		t.watch.counter = c
-	}
+	t.watch.counter = t.counters[0] // a or b is left, if not both
 	var seen takeover
 	limit := owner.millis("session.timeout.ms") + stepTimeout
 	what := fmt.Sprintf("another instance to be RUNNING with %s", t.partition)
@@ -289,6 +287,7 @@ func (t *takeoverRun) takeOver(ctx context.Context) error {
 		return err
 	}
 	seen.Owner, seen.PID = owner.name, owner.pid
+	seen.Session, seen.Heartbeat = owner.millis("session.timeout.ms"), owner.millis("heartbeat.interval.ms")
 	var text bytes.Buffer
 	if list, err = t.members(); err != nil {
 		return err
@@ -356,7 +355,15 @@ func (t *takeoverRun) survivor(ctx context.Context) (*counter, error) {
 	if c := t.known(name); c != nil {
 		return c, nil
 	}
-	return t.counter(ctx, name)
+	c, err := t.running(ctx, name)
+	if err == nil && c == nil {
+		c, err = t.start(name, unchanged(t.record.Takeover.Properties)...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = t.join(ctx, c)
+	return c, err
 }
 
 // countOn sends the order and waits for its count.
@@ -503,12 +510,12 @@ func (t *takeoverRun) save(context.Context) error {
 	for _, p := range t.record.Parts {
 		text := p.Text
 		if p.Title == partTakeover {
-			text = fmt.Sprintf("kill -9 %d, instance %s\n%s%s", t.record.Takeover.PID, t.record.Takeover.Owner, t.record.Takeover.table(), text)
+			text = t.record.Takeover.report() + text
 		}
 		sections = append(sections, section(p.Title, []byte(text)))
 	}
-	for row := range bytes.Lines([]byte(t.record.Takeover.table())) {
-		t.Console.Printf("  %s", bytes.TrimRight(row, "\n"))
+	for row := range strings.Lines(t.record.Takeover.report()) {
+		t.Console.Printf("  %s", strings.TrimSuffix(row, "\n"))
 	}
 	if err := t.write("phase-5.txt", bytes.Join(sections, []byte{'\n'})); err != nil {
 		return err

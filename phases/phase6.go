@@ -43,9 +43,9 @@ type crashRun struct {
 	more        []string // properties beyond those of both runs
 	interval    time.Duration
 
-	atHalt []byte // what was committed, and what was not
-	pid    int    // of the restarted instance
-	rows   []byte // its running counts, committed
+	atHalt    []byte // what was committed, and what was not
+	restarted *counter
+	rows      []byte // its running counts, committed
 }
 
 func (r *run) crashRuns() []*crashRun {
@@ -187,13 +187,16 @@ func (c *crashRun) properties() []string {
 
 // crash starts the instance and waits for its end.
 func (c *crashRun) crash(ctx context.Context) error {
+	began := time.Now()
 	instance, err := c.startOf(c.application, c.name, append(c.properties(), crashProperty)...)
 	if err != nil {
 		return err
 	}
 	instance.follower = journal.Follow(instance.journal)
 	c.counters = append(c.counters, instance)
-	halted, err := instance.wait(ctx, startTimeout, "instance "+c.name+" to halt", func(e *journal.Event) bool { return e.Halted != nil })
+	halted, err := instance.wait(ctx, startTimeout, "instance "+c.name+" to halt", func(e *journal.Event) bool {
+		return e.Halted != nil && !e.Time.Before(began) // an earlier process may have had the pid, and with it the journal
+	})
 	if err != nil {
 		return err
 	}
@@ -233,12 +236,11 @@ func (c *crashRun) uncommitted(ctx context.Context) ([]byte, error) {
 
 // restart starts the instance without the crash and waits until it is RUNNING.
 func (c *crashRun) restart(ctx context.Context) error {
-	instance, err := c.startOf(c.application, c.name, c.properties()...)
-	if err != nil {
+	var err error
+	if c.restarted, err = c.startOf(c.application, c.name, c.properties()...); err != nil {
 		return err
 	}
-	c.pid = instance.pid
-	if _, err := c.join(ctx, instance); err != nil {
+	if _, err := c.join(ctx, c.restarted); err != nil {
 		return err
 	}
 	restores, err := c.restores()
@@ -253,7 +255,7 @@ func (c *crashRun) restart(ctx context.Context) error {
 
 // restores are the restore lines of the restarted instance.
 func (c *crashRun) restores() ([]string, error) {
-	events, err := journal.Read(journal.Path(c.Workspace.Journals(), c.application, c.name, c.pid))
+	events, err := journal.Read(c.restarted.journal)
 	var list []string
 	for i := range events {
 		if events[i].Started != nil { // an earlier process may have had the pid
@@ -268,14 +270,12 @@ func (c *crashRun) restores() ([]string, error) {
 
 // finish waits until everything is committed, dumps the counts and stops the instance.
 func (c *crashRun) finish(ctx context.Context) error {
-	i := slices.IndexFunc(c.counters, func(other *counter) bool { return other.pid == c.pid })
-	instance := c.counters[i]
-	if err := c.noLagOf(ctx, instance, c.application, eventTimeout+c.interval); err != nil {
+	if err := c.noLagOf(ctx, c.restarted, c.application, eventTimeout+c.interval); err != nil {
 		return err
 	}
 	c.Console.Printf("  no lag: all orders are counted and committed")
-	c.counters = slices.Delete(c.counters, i, i+1)
-	if err := instance.stop(); err != nil {
+	c.counters = slices.DeleteFunc(c.counters, func(other *counter) bool { return other == c.restarted })
+	if err := c.restarted.stop(); err != nil {
 		return err
 	}
 	var rows bytes.Buffer

@@ -23,7 +23,7 @@ type Config struct {
 	Connect   connect.Options
 	Console   *console.Console
 	Logger    *slog.Logger
-	// SessionTimeout of the counters that are started here (session.timeout.ms). Default: the engine's own.
+	// SessionTimeout of the counters that are started here (session.timeout.ms). Default: the counter's own.
 	SessionTimeout time.Duration
 	// Command starts this program as a counter: the path, and arguments before those of the counter. Default: this executable.
 	Command []string
@@ -160,11 +160,19 @@ func (r *run) connect(ctx context.Context) (provision.Record, error) {
 	if err != nil {
 		return provision.Record{}, err
 	}
-	r.conn, err = connect.Up(ctx, r.Connect)
+	// What is told of a broker that is started says where it is too.
+	at, told := r.Connect, false
+	at.Progress = func(line string) {
+		told = true
+		r.Console.Printf("  %s", line)
+	}
+	r.conn, err = connect.Up(ctx, at)
 	if err != nil {
 		return provision.Record{}, err
 	}
-	r.Console.Printf("  broker %s on %s", r.conn.Broker.Kind, r.conn.Bootstrap())
+	if !told {
+		r.Console.Printf("  broker %s on %s", r.conn.Broker.Kind, r.conn.Bootstrap())
+	}
 	return provision.Check(ctx, r.conn, r.Workspace)
 }
 

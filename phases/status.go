@@ -29,6 +29,8 @@ type Status struct {
 	// DeadLetters are the records that could not be processed, by kind.
 	DeadLetters []kafkatools.KindCount `json:"dead_letters"`
 	Passed      []int                  `json:"passed"` // phases
+	// Damaged are the records that cannot be read, in words.
+	Damaged []string `json:"damaged,omitempty"`
 }
 
 // GroupStatus is the state of the application's group.
@@ -48,12 +50,12 @@ type Count struct {
 func GetStatus(ctx context.Context, cfg Config) (Status, error) {
 	s := Status{Dir: cfg.Workspace.Dir(), Instances: []workspace.Instance{}, Counts: []Count{}, DeadLetters: []kafkatools.KindCount{}, Passed: []int{}}
 	instances, err := cfg.Workspace.Instances()
-	if err != nil {
+	if err != nil && !s.damaged(err) {
 		return s, err
 	}
 	s.Instances = append(s.Instances, instances...)
 	progress, _, err := cfg.Workspace.Progress()
-	if err != nil {
+	if err != nil && !s.damaged(err) {
 		return s, err
 	}
 	s.Passed = append(s.Passed, progress.Passed...)
@@ -61,7 +63,7 @@ func GetStatus(ctx context.Context, cfg Config) (Status, error) {
 		return s, err
 	}
 	conn, err := connect.Find(ctx, cfg.Connect)
-	if errors.Is(err, broker.ErrNotRunning) {
+	if errors.Is(err, broker.ErrNotRunning) || s.damaged(err) {
 		return s, nil
 	}
 	if err != nil {
@@ -94,6 +96,16 @@ func GetStatus(ctx context.Context, cfg Config) (Status, error) {
 	dead, err := kafkatools.CountDeadLetters(ctx, conn.Client, topology.ApplicationID)
 	s.DeadLetters = append(s.DeadLetters, dead...)
 	return s, err
+}
+
+// damaged notes an error that says only that a record cannot be read, and reports whether it is one.
+func (s *Status) damaged(err error) bool {
+	var damaged *workspace.DamagedError
+	if !errors.As(err, &damaged) && !errors.Is(err, broker.ErrDamagedRecord) {
+		return false
+	}
+	s.Damaged = append(s.Damaged, strings.Split(err.Error(), "\n")...)
+	return true
 }
 
 func counts(ctx context.Context, client *kafka.Client) ([]Count, error) {
@@ -142,6 +154,9 @@ func (s Status) Write(w io.Writer) error {
 		fmt.Fprintf(t, "dead letters\t%d: %s\n", d.Records, d.Kind)
 	}
 	s.Late.write(t)
+	for _, d := range s.Damaged {
+		fmt.Fprintf(t, "damaged\t%s\n", d)
+	}
 	passed := "none"
 	if len(s.Passed) > 0 {
 		passed = strings.Trim(fmt.Sprint(s.Passed), "[]")

@@ -136,14 +136,16 @@ func (m *member) millis(key string) time.Duration {
 
 // takeover is how a partition came from a killed instance to another one, by the times in that one's journal.
 type takeover struct {
-	Owner      string    `json:"owner"`
-	PID        int       `json:"pid"`
-	Survivor   string    `json:"survivor"`
-	Properties []string  `json:"properties"` // of the survivor
-	Killed     time.Time `json:"killed"`
-	Noticed    time.Time `json:"noticed"` // the survivor is REBALANCING
-	Assigned   time.Time `json:"assigned"`
-	Running    time.Time `json:"running"` // with all that it had to restore
+	Owner      string        `json:"owner"` // the killed instance
+	PID        int           `json:"pid"`
+	Session    time.Duration `json:"session"`   // after which the group took it for dead
+	Heartbeat  time.Duration `json:"heartbeat"` // how often it sent a sign of life
+	Survivor   string        `json:"survivor"`
+	Properties []string      `json:"properties"` // of the survivor
+	Killed     time.Time     `json:"killed"`
+	Noticed    time.Time     `json:"noticed"` // the survivor is REBALANCING
+	Assigned   time.Time     `json:"assigned"`
+	Running    time.Time     `json:"running"` // with all that it had to restore
 	// FirstOutput is how long the first order sent afterwards took until its count was visible; 0 if an interrupted run has sent it.
 	FirstOutput time.Duration `json:"first_output"`
 }
@@ -188,9 +190,11 @@ func findTakeover(events []journal.Event, killed time.Time, partition string) (t
 // beyondDetection is the part of a takeover that does not depend on the session timeout.
 func (t *takeover) beyondDetection() time.Duration { return t.Running.Sub(t.Noticed) + t.FirstOutput }
 
-// table breaks the time down.
-func (t *takeover) table() string {
+// report breaks the time down.
+func (t *takeover) report() string {
 	var b bytes.Buffer
+	fmt.Fprintf(&b, "kill -9 %d, instance %s with session.timeout.ms=%d heartbeat.interval.ms=%d\n",
+		t.PID, t.Owner, t.Session.Milliseconds(), t.Heartbeat.Milliseconds())
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "stage\tfrom → to\tms")
 	row := func(stage, what string, d time.Duration) {

@@ -150,14 +150,15 @@ func TestFindTakeover(t *testing.T) {
 	}
 }
 
-func TestTakeoverTable(t *testing.T) {
+func TestTakeoverReport(t *testing.T) {
 	killed := time.Unix(1_800_000_000, 0)
 	after := func(ms int) time.Time { return killed.Add(time.Duration(ms) * time.Millisecond) }
 	seen := takeover{
-		Owner: "b", Survivor: "a", Killed: killed, Noticed: after(7000), Assigned: after(7020), Running: after(7050),
+		Owner: "b", PID: 7, Session: 6 * time.Second, Heartbeat: 2 * time.Second, Survivor: "a", Killed: killed, Noticed: after(7000), Assigned: after(7020), Running: after(7050),
 		FirstOutput: 30 * time.Millisecond,
 	}
-	want := `stage             from → to                             ms
+	want := `kill -9 7, instance b with session.timeout.ms=6000 heartbeat.interval.ms=2000
+stage             from → to                             ms
 detection         kill -9 of b → a is REBALANCING       7000
 rebalance         REBALANCING → tasks assigned          20
 restore           tasks assigned → RUNNING              30
@@ -165,11 +166,11 @@ takeover          kill -9 → RUNNING                     7050
 first output      ord-2006 sent → its count is visible  30
 beyond detection  rebalance + restore + first output    80
 `
-	if diff := cmp.Diff(want, seen.table()); diff != "" {
+	if diff := cmp.Diff(want, seen.report()); diff != "" {
 		t.Error(diff)
 	}
 	seen.FirstOutput = 0
-	if got := seen.table(); strings.Contains(got, "beyond detection") || !strings.Contains(got, "not measured") {
+	if got := seen.report(); strings.Contains(got, "beyond detection") || !strings.Contains(got, "not measured") {
 		t.Errorf("without a first output:\n%s", got)
 	}
 }

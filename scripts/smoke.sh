@@ -84,6 +84,21 @@ grep -q '^store-17	54$' "$dir/observations/phase-3.txt" || die "phase-3.txt has 
 grep -q '^ord-1042	PAID|{' "$dir/observations/phase-4.txt" || die "phase-4.txt has no order joined with PAID"
 grep -q '^ord-1042	SHIPPED|{' "$dir/observations/phase-4.txt" || die "phase-4.txt has no order joined with SHIPPED"
 grep -q '^store-17	57$' "$dir/observations/phase-4-log.txt" || die "phase-4-log.txt has no running count 57"
+[ "$(grep -cE '^# (assignments|committed progress|count 107|takeover|count 108|clean restart|state deleted)$' "$dir/observations/phase-5.txt")" -eq 7 ] ||
+  die "phase-5.txt has not its seven sections"
+for count in 107 108; do
+  grep -q "^store-17	$count\$" "$dir/observations/phase-5.txt" || die "phase-5.txt has no running count $count"
+done
+grep -q '^beyond detection ' "$dir/observations/phase-5.txt" || die "phase-5.txt does not break the takeover down"
+for restored in 'restored=0' 'from=0 to=[1-9]'; do
+  grep -qE "^restore .* store=orders-per-store .*$restored" "$dir/observations/phase-5.txt" || die "phase-5.txt has no restore with $restored"
+done
+
+[ "$(grep -c '^halting before counting store-17 record 20$' "$dir/observations/phase-6-log.txt")" -eq 2 ] || die "phase-6-log.txt has not two halts"
+awk -F'\t' '{last[$1]=$2} END {for (k in last) print k "\t" last[k]}' "$dir/observations/phase-6-eos.txt" | sort |
+  cmp - "$dir/observations/phase-6-input.txt" || die "the final counts of phase-6-eos.txt are not those of the input"
+grep -q '^store-17	108$' "$dir/observations/phase-6-input.txt" || die "phase-6-input.txt has no 108"
+grep -q '^# what this shows$' "$dir/observations/phase-6.txt" || die "phase-6.txt says nothing"
 
 step verify run verify
 last_line verify '^PASS '
@@ -102,6 +117,11 @@ step groups run groups
 expect groups order-counter
 step group run groups order-counter
 expect group orders.placed
+step transactions run transactions
+expect transactions '^TransactionalId .*TransactionState'
+expect transactions '^order-counter-eos-'
+step history run transactions --history
+expect history 'COMMIT .*order-counter-eos-orders-by-store-repartition-1'
 step dump run dump analytics.orders-per-store --print-key --last
 for store in 17 18 19 20 21 22; do expect dump "^store-$store	[0-9]+$"; done
 step decode run dump order-counter-orders-per-store-minute-changelog --print-key --decode

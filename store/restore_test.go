@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -45,6 +47,44 @@ func TestRestoreKeyValue(t *testing.T) {
 		noError(t, db.Close())
 		db = mustOpen(t, dir, testOptions())
 	}
+}
+
+// A large batch is written in the order of keys and in several transactions, and leaves what it would leave in its own order.
+func TestRestoreLargeBatch(t *testing.T) {
+	dir := t.TempDir()
+	db := mustOpen(t, dir, testOptions())
+	want := map[string]string{}
+	var entries []Entry
+	for i := range 3 * restoreChunk {
+		key := fmt.Sprintf("key-%d", uint32(i%(restoreChunk+7))*2654435761)
+		e := Entry{Key: []byte(key), Value: fmt.Append(nil, i), Timestamp: int64(i)}
+		want[key] = fmt.Sprintf("%d@%d", i, i)
+		if i%11 == 0 {
+			e.Value = nil
+			delete(want, key)
+		}
+		entries = append(entries, e)
+	}
+	first := entries[0].Key
+	applied, err := db.Restore(kvName, entries, Position{Next: int64(len(entries))})
+	noError(t, err)
+	if applied != len(entries) || !bytes.Equal(entries[0].Key, first) {
+		t.Errorf("%d of %d applied; the first entry has key %s now", applied, len(entries), entries[0].Key)
+	}
+	noError(t, db.Close())
+	db = mustOpen(t, dir, testOptions())
+	got := map[string]string{}
+	noError(t, db.KeyValue(kvName).Range(func(key, value []byte, ts int64) bool {
+		got[string(key)] = fmt.Sprintf("%s@%d", value, ts)
+		return true
+	}))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("restored (-want +got):\n%s", diff)
+	}
+	if pos, ok := db.Position(kvName); !ok || pos.Next != int64(len(entries)) {
+		t.Errorf("position %+v, %t", pos, ok)
+	}
+	noError(t, db.Close())
 }
 
 // Restoring over a store in use, as after a transaction of unknown fate: the tail wins over the clean cache.

@@ -41,8 +41,8 @@ func (c *counting) joining(table string, opts ...streams.SourceOption) *streams.
 	return top
 }
 
-// sendTo writes key=value pairs.
-func (c *counting) sendTo(topic string, pairs ...string) {
+// sendTo writes key=value pairs, dated from at on: a join takes the topics' records in the order of their timestamps.
+func (c *counting) sendTo(topic string, at int64, pairs ...string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -53,7 +53,7 @@ func (c *counting) sendTo(topic string, pairs ...string) {
 	for i, pair := range pairs {
 		key, value, _ := strings.Cut(pair, "=")
 		partition := kafka.PartitionFor([]byte(key), 2)
-		m := kafka.Message{Topic: topic, Partition: partition, Timestamp: 1_700_000_000_000 + int64(i), Key: []byte(key), Value: []byte(value)}
+		m := kafka.Message{Topic: topic, Partition: partition, Timestamp: at + int64(i), Key: []byte(key), Value: []byte(value)}
 		if err := p.Send(ctx, m); err != nil {
 			c.t.Fatal(err)
 		}
@@ -69,10 +69,10 @@ func TestAppReusesTheSourceTopic(t *testing.T) {
 	eachGuarantee(t, func(t *testing.T, c *counting) {
 		table := c.table(2)
 		top := c.joining(table, streams.ReuseSourceTopic())
-		c.sendTo(table, "a=one", "b=one", "c=one", "a=two")
+		c.sendTo(table, 1000, "a=one", "b=one", "c=one", "a=two")
 		r := start(t, top, c.config())
 		r.await(streams.StateRunning)
-		c.sendTo(c.in, "a=x", "b=x", "c=x")
+		c.sendTo(c.in, 2000, "a=x", "b=x", "c=x")
 		c.awaitCounts(map[string]string{"a": "x/two", "b": "x/one", "c": "x/one"})
 		if err := r.end(); err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestAppReusesTheSourceTopic(t *testing.T) {
 		if err := os.RemoveAll(c.dir); err != nil {
 			t.Fatal(err)
 		}
-		c.sendTo(table, "b=two", "d=one")
+		c.sendTo(table, 3000, "b=two", "d=one")
 		r = start(t, top, c.config())
 		r.await(streams.StateRunning)
 		restored := int64(0)
@@ -104,7 +104,7 @@ func TestAppReusesTheSourceTopic(t *testing.T) {
 		if restored != 4 {
 			t.Errorf("%d records restored, want the 4 that were committed", restored)
 		}
-		c.sendTo(c.in, "a=y", "b=y", "c=y", "d=y")
+		c.sendTo(c.in, 4000, "a=y", "b=y", "c=y", "d=y")
 		c.awaitCounts(map[string]string{"a": "y/two", "b": "y/two", "c": "y/one", "d": "y/one"})
 		if err := r.end(); err != nil {
 			t.Fatal(err)

@@ -266,7 +266,7 @@ func TestCasesOnTheDriver(t *testing.T) {
 			steps := readCase(t, file)
 			got := runCase(t, steps, &driverRunner{})
 			if *updateCases {
-				if err := os.WriteFile(file, []byte(formatCase(got)), 0o644); err != nil { //nolint:gosec // test data, to be committed
+				if err := os.WriteFile(file, []byte(formatCase(got)), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				return

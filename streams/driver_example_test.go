@@ -10,22 +10,22 @@ import (
 )
 
 // clicksPerMinute counts the clicks of each user and minute, with a grace of ten seconds.
-func clicksPerMinute() *streams.Topology {
+func clicksPerMinute() (*streams.Topology, error) {
 	b, text := streams.NewBuilder(), streams.Text()
 	perMinute := streams.Consume(b, "clicks", text, text).GroupByKey().
 		WindowedBy(streams.Tumbling(time.Minute).Grace(10 * time.Second))
 	counts := streams.CountWindows(perMinute, "per-minute").ToStream()
 	counts.To("clicks-per-minute", streams.TimeWindowed(text, time.Minute), streams.Int64())
-	topology, err := b.Build()
-	if err != nil {
-		log.Fatal(err)
-	}
-	return topology
+	return b.Build()
 }
 
 // Records go in one by one, and what comes out can be looked at in between.
 func ExampleTestDriver() {
-	driver, err := streams.NewTestDriver(clicksPerMinute(), streams.DriverConfig{})
+	topology, err := clicksPerMinute()
+	if err != nil {
+		log.Fatal(err)
+	}
+	driver, err := streams.NewTestDriver(topology, streams.DriverConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,7 +53,11 @@ func ExampleTestDriver() {
 
 // A record that is too late for its window is in the late ledger, with the record that closed the window.
 func ExampleTestDriver_Late() {
-	driver, err := streams.NewTestDriver(clicksPerMinute(), streams.DriverConfig{})
+	topology, err := clicksPerMinute()
+	if err != nil {
+		log.Fatal(err)
+	}
+	driver, err := streams.NewTestDriver(topology, streams.DriverConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -84,7 +88,11 @@ func ExampleTestDriver_Late() {
 
 // With a cache a commit sends the latest change of each key, to the changelog and then downstream.
 func ExampleTestDriver_Commit() {
-	driver, err := streams.NewTestDriver(clicksPerMinute(), streams.DriverConfig{ManualCommit: true})
+	topology, err := clicksPerMinute()
+	if err != nil {
+		log.Fatal(err)
+	}
+	driver, err := streams.NewTestDriver(topology, streams.DriverConfig{ManualCommit: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -112,7 +120,11 @@ func ExampleTestDriver_Commit() {
 
 // A restart keeps what is committed. Without its state the driver restores the stores from their changelogs.
 func ExampleTestDriver_Restart() {
-	driver, err := streams.NewTestDriver(clicksPerMinute(), streams.DriverConfig{})
+	topology, err := clicksPerMinute()
+	if err != nil {
+		log.Fatal(err)
+	}
+	driver, err := streams.NewTestDriver(topology, streams.DriverConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}

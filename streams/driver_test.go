@@ -147,6 +147,7 @@ func TestDriverMisuse(t *testing.T) {
 	_, partitions := NewTestDriver(build(t, program), DriverConfig{Partitions: -1})
 	_, application := NewTestDriver(build(t, program), DriverConfig{ApplicationID: "a b"})
 	_, observer := NewTestDriver(build(t, program), DriverConfig{Observers: []*Observer{Before("none", func(*Context, Record[string, string]) {})}})
+	noInt := Serde[int]{Append: func([]byte, int) ([]byte, error) { return nil, errors.New("no int") }}
 	for name, c := range map[string]struct {
 		err  error
 		want string
@@ -161,7 +162,7 @@ func TestDriverMisuse(t *testing.T) {
 		"partitions":   {partitions, "-1 partitions"},
 		"application":  {application, `application id "a b"`},
 		"observer":     {observer, "observer of node none"},
-		"wrong serde":  {Input(d, "in", Serde[int]{Append: func([]byte, int) ([]byte, error) { return nil, errors.New("no int") }}, Text()).PipeAt(1, 1, "x"), "encode the key"},
+		"wrong serde":  {Input(d, "in", noInt, Text()).PipeAt(1, 1, "x"), "encode the key"},
 		"nothing open": {errors.Join(d.Close(), d.Close(), d.Commit()), "closed"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
@@ -386,7 +387,9 @@ func TestWindowsOfWindows(t *testing.T) {
 		pipe(t, d, "in", at, "a", "x")
 	}
 	want := []string{
-		`1 "1970-01-01T00:00:00Z" 0000000000000001`, `2 "1970-01-01T00:00:00Z" 0000000000000002`, `60000 "1970-01-01T00:01:00Z" 0000000000000001`,
+		`1 "1970-01-01T00:00:00Z" 0000000000000001`,
+		`2 "1970-01-01T00:00:00Z" 0000000000000002`,
+		`60000 "1970-01-01T00:01:00Z" 0000000000000001`,
 	}
 	if diff := cmp.Diff(want, outputs(t, d, "out")); diff != "" {
 		t.Error(diff)

@@ -74,7 +74,7 @@ type RestoreProgress struct {
 	Task      TaskID
 	Store     string
 	Changelog TopicPartition
-	Restored  int64 // records applied
+	Restored  int64 // records in the store; those before Position that are not yet are collected in memory
 	// Offsets: where the restore began, where it is, and its end. Between two of them there may be fewer records than that.
 	From, Position, To int64
 	Rate               float64       // offsets a second since the restore began

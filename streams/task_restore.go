@@ -18,7 +18,7 @@ type restore struct {
 	reason   string
 	restored int64
 	started  time.Time
-	asOf     time.Time     // until when the local state had seen the changelog to its end; the start for a rebuild
+	asOf     time.Time // until when the local state had seen the changelog to its end; the start for a rebuild
 
 	entries   []store.Entry // up to log.next, not yet in the store
 	collected int           // their size in bytes

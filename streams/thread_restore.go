@@ -172,6 +172,9 @@ func (th *thread) restoreStep() error {
 		r := th.restores[f.TopicPartition]
 		if errors.Is(f.Err, kafka.OffsetOutOfRange) {
 			// Retention or DeleteRecords has moved the start of the log past the restore: it begins again there, and says why.
+			if err := th.saveRestores(r.task); err != nil {
+				return err
+			}
 			th.suspendRestore(r)
 			if err := th.openRestores(th.work, r.log); err != nil {
 				return err

@@ -94,7 +94,9 @@ func countingWindows(t *rapid.T, w drawnWindows, opts ...streams.WindowOption) *
 }
 
 // drive pipes the clicks, with restarts before some of them, and gives the latest count of each window in the output, and of each key.
-func drive(t *rapid.T, topology *streams.Topology, cfg streams.DriverConfig, clicks []click, restarts map[int][]streams.RestartOption) (model, map[string]int64) {
+func drive(
+	t *rapid.T, topology *streams.Topology, cfg streams.DriverConfig, clicks []click, restarts map[int][]streams.RestartOption,
+) (model, map[string]int64) {
 	d, err := streams.NewTestDriver(topology, cfg)
 	if err != nil {
 		t.Fatal(err)

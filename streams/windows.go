@@ -56,14 +56,14 @@ func (r retention) applyWindow(o *windowOptions) { o.retention = (*time.Duration
 // later records: that is what the grace is for.
 func WithRetention(d time.Duration) WindowOption { return retention(d) }
 
-// keep is the retention of a store for these windows; the error is in Kafka Streams' words.
+// keep is the retention of a store for these windows. The error is nearly in Kafka Streams' words.
 func (w Windows) keep(store string, asked *time.Duration) (time.Duration, error) {
 	least := w.size + w.grace
 	switch {
 	case asked == nil:
 		return least, nil
 	case *asked < least:
-		return least, fmt.Errorf("The retention period of the window store %s must be no smaller than its window size plus the grace period. "+ //nolint:staticcheck // Kafka Streams' words
+		return least, fmt.Errorf("the retention period of the window store %s must be no smaller than its window size plus the grace period. "+
 			"Got size=[%d], grace=[%d], retention=[%d]", store, w.size.Milliseconds(), w.grace.Milliseconds(), asked.Milliseconds())
 	case *asked%time.Millisecond != 0:
 		return least, fmt.Errorf("a retention of %v: whole milliseconds are needed", *asked)

@@ -23,6 +23,8 @@ import (
 // longEnv asks for the long forms of the rebalance tests, which take minutes.
 const longEnv = "LAB_TEST_LONG"
 
+const windowRetention = 100 * 365 * 24 * time.Hour
+
 // size is the number of rounds of a test: long under longEnv.
 func size(short, long int) int {
 	if os.Getenv(longEnv) != "" {
@@ -38,6 +40,8 @@ func newLabAnywhere(t testing.TB, within time.Duration, opts ...brokertest.Optio
 	bootstrap := brokertest.Start(t, opts...)
 	unique := "t" + strings.ToLower(rand.Text()[:8])
 	l := newLabOn(t, bootstrap, unique+".", unique)
+	// As the lab has it: event times lie far back, and a real broker deletes older records of the window changelog within the half minute.
+	l.config.WindowChangelogAdditionalRetention = windowRetention
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	l.ctx = ctx
 	t.Cleanup(func() { // a shared cluster is left as it was found; all instances have ended by now

@@ -2,7 +2,7 @@
 // the feed: it reads the orders with encoding/json, knows the lab's topics by its own list, and counts with its own arithmetic. A fault in
 // one of those packages can then not hide by being made here again.
 //
-// A phase is a file (phase1.go to phase4.go) with a function that turns an oracle's figures and a topic's contents into checks. Each check has
+// A phase is a file (phase1.go to phase6.go) with a function that turns an oracle's figures and a topic's contents into checks. Each check has
 // one of three verdicts: PASS, FAIL (the topics contradict the oracle) and UNKNOWN (the topics cannot tell: input missing, records deleted,
 // work not done yet, no broker). Journals, offsets of the group and the like may explain a verdict or soften FAIL to UNKNOWN; they never make
 // a PASS.

@@ -23,6 +23,15 @@ func (f *findings) notef(format string, args ...any) {
 	f.notes = append(f.notes, fmt.Sprintf(format, args...))
 }
 
+// incomplete are the findings to begin with where a check needs all records of a topic: if some are gone, it cannot tell.
+func (g *grader) incomplete(topic string) findings {
+	var f findings
+	if gone := g.deleted(topic); gone != "" {
+		f.unknown = append(f.unknown, gone)
+	}
+	return f
+}
+
 // maxDetails bounds the differences listed for one check.
 const maxDetails = 12
 

@@ -116,6 +116,18 @@ func (in *input) store(name string) *storeInput {
 	return s
 }
 
+// placedStores are the stores with an order to be counted.
+func (in *input) placedStores() []string {
+	var stores []string
+	for store, s := range in.stores {
+		if s.placed.n > 0 {
+			stores = append(stores, store)
+		}
+	}
+	slices.Sort(stores)
+	return stores
+}
+
 // route expects an order in the high-value topic, if it belongs there.
 func (in *input) route(o order) {
 	if o.Amount < highValue {

@@ -207,7 +207,10 @@ func (g *grader) checkStatusLog(ctx context.Context) Check {
 	if err != nil {
 		return unread(name, want, err)
 	}
-	var f findings
+	f := g.incomplete(topicStatus)
+	if len(rows) == 0 {
+		f.unknownf("%s holds no row: has a status been published?", topicStatus)
+	}
 	right := 0
 	keys := unionKeys(rows, log, strings.Compare)
 	for _, key := range keys {

@@ -144,6 +144,9 @@ func (g *grader) checkHighValue(ctx context.Context, feedNames string, feeds ...
 			feed.shortf("missing: %s is there %d times, in %s %d times", k, h.n, feedNames, wantFeed[k])
 		}
 	}
+	if gotTotal == 0 {
+		times.shortf("there is no row")
+	}
 	timesGot := "of the orders"
 	if len(times.wrong) > 0 {
 		timesGot = fmt.Sprintf("%d rows with others", len(times.wrong))

@@ -189,25 +189,31 @@ func (g *grader) checkOnePartition(ctx context.Context) Check {
 	if err != nil {
 		return unread(name, want, err)
 	}
-	var f findings
+	f := g.incomplete(g.internal(suffixRepartition))
 	right := 0
+	for _, store := range g.in.placedStores() {
+		if rs.stores[store] == nil {
+			f.shortf("%s has no record in the repartition topic", store)
+		}
+	}
 	for _, store := range slices.Sorted(maps.Keys(rs.stores)) {
 		parts := rs.stores[store].partitions
 		k := log.keys[store]
 		switch {
 		case len(parts) > 1:
 			f.wrongf("%s is in partitions %s of the repartition topic: no task sees all of its orders", store, join(parts))
-		case k != nil && !slices.Equal(k.partitions, parts):
+		case k == nil:
+			f.shortf("%s is in partition %s of the repartition topic and not in the changelog", store, join(parts))
+		case !slices.Equal(k.partitions, parts):
 			f.wrongf("%s is in partition %s of the repartition topic and in %s of the changelog", store, join(parts), join(k.partitions))
 		default:
 			right++
 		}
 	}
-	return g.check(name, g.internal(suffixRepartition), want, fmt.Sprintf("%d of %d stores", right, len(rs.stores)), f)
+	return g.check(name, g.internal(suffixRepartition), want, fmt.Sprintf("%d of %d stores", right, max(len(rs.stores), len(g.in.placedStores()))), f)
 }
 
-// checkInternalNames looks for internal topics that should not be there, such as those of an operator too many. The missing ones have
-// checks of their own.
+// checkInternalNames looks for internal topics that should not be there, such as those of an operator too many, or that are missing.
 func (g *grader) checkInternalNames() Check {
 	prefix := g.opt.ApplicationID + "-"
 	var f findings
@@ -227,6 +233,9 @@ func (g *grader) checkInternalNames() Check {
 		} else if !other {
 			f.wrongf("%s is none of the lab's internal topics", name)
 		}
+	}
+	if there < len(internalTopics) {
+		f.shortf("%d of them are not there", len(internalTopics)-there)
 	}
 	return g.check("internal topics", topicPlaced, strconv.Itoa(len(internalTopics)), strconv.Itoa(there+len(f.wrong)), f)
 }
@@ -264,7 +273,7 @@ func (g *grader) checkInternalTopic(want internalTopic) Check {
 }
 
 // checkMinutes compares the last minute counts in the output and in the changelog with each other, and with what counting the repartition
-// topic comes to. Where that was purged, a count is known only to be no higher than the orders of its minute.
+// topic comes to. Where that was purged, a count is known only to be no higher than the orders of its minute, so the rest is unknown.
 func (g *grader) checkMinutes(ctx context.Context) Check {
 	topic := g.internal(suffixMinutesChangelog)
 	const name = "changelog of the minute counts"
@@ -292,7 +301,12 @@ func (g *grader) checkMinutes(ctx context.Context) Check {
 	if purged {
 		counted = map[string]minuteInput{}
 	}
-	var f findings
+	f := g.incomplete(g.internal(suffixRepartition))
+	for _, store := range g.in.placedStores() {
+		if !purged && rs.stores[store] == nil {
+			f.shortf("no order of %s came to be counted", store)
+		}
+	}
 	right := 0
 	all := maps.Clone(counted)
 	for key := range log.keys {

@@ -44,21 +44,24 @@ func (g *grader) gradeByHand(ctx context.Context, number int, orders []order, mo
 	}
 	counts, countsErr := g.readCounts(ctx)
 	checks := append(append(inputs, g.checkBadInput()...), g.checkRepartition(ctx))
-	// Without the whole topic there is nothing to replay.
-	if g.deleted(g.internal(suffixRepartition)) == "" {
+	// Without the whole topic there is nothing to replay, and nothing is to be seen of what has not arrived.
+	if came := rs.inOrder(orders); g.deleted(g.internal(suffixRepartition)) == "" && len(came) == 0 {
+		checks = append(checks, g.checkArrived(rs, orders))
+	} else if g.deleted(g.internal(suffixRepartition)) == "" {
 		minutes, minutesErr := g.readMinutes(ctx)
 		log, logErr := g.readMinuteLog(ctx)
-		var running []milestone // with all of the orders
-		if came := rs.inOrder(orders); len(came) > 0 {
-			running = []milestone{came[len(came)-1].count}
-		}
+		running := []milestone{came[len(came)-1].count} // with all of the orders
 		windows := rs.minuteMilestones(orders)
 		checks = append(checks,
 			g.checkArrived(rs, orders),
 			g.checkMilestones(ctx, fmt.Sprintf("running count of phase %d", number), topicCounts, running, counts, countsErr),
-			g.checkMilestones(ctx, "minute counts", topicMinutes, windows, minutes, minutesErr),
-			g.checkMilestones(ctx, "minute counts in the changelog", g.internal(suffixMinutesChangelog), windows, log, logErr),
 		)
+		if len(windows) > 0 { // else all came too late
+			checks = append(checks,
+				g.checkMilestones(ctx, "minute counts", topicMinutes, windows, minutes, minutesErr),
+				g.checkMilestones(ctx, "minute counts in the changelog", g.internal(suffixMinutesChangelog), windows, log, logErr),
+			)
+		}
 		if countsErr == nil && minutesErr == nil {
 			checks = append(checks, g.checkSequence(rs, orders, counts, minutes))
 		}
@@ -139,7 +142,11 @@ func (g *grader) checkArrived(rs *repartition, orders []order) Check {
 		}
 	}
 	want := ordersText(len(orders)) + " of " + orders[0].Store
-	return g.check("orders at the counting task", topic, want, "as number "+strings.Join(got, ", ")+" of "+orders[0].Store, f)
+	text := "none"
+	if len(got) > 0 {
+		text = "as number " + strings.Join(got, ", ") + " of " + orders[0].Store
+	}
+	return g.check("orders at the counting task", topic, want, text, f)
 }
 
 // checkSequence looks whether the minute counts stand in the output in the order in which the orders came. That holds within a partition, and
@@ -148,7 +155,10 @@ func (g *grader) checkSequence(rs *repartition, orders []order, counts, minutes 
 	var f findings
 	var got []string
 	latest := map[int32]written{}
+	there := false
 	for _, m := range rs.inOrder(orders) {
+		r := minutes.reached(m.minute)
+		there = there || m.minute.value == 0 || r.self.value > 0 || r.higher.value > 0
 		at := minutes.reached(m.minute).self
 		if at.value == 0 || counts.reached(m.count).self.value == 0 {
 			continue
@@ -162,6 +172,10 @@ func (g *grader) checkSequence(rs *repartition, orders []order, counts, minutes 
 	}
 	if len(got) == 0 {
 		got = []string{"counted in one commit"}
+	}
+	if !there {
+		got = []string{"none"}
+		f.shortf("the minutes of these orders were not counted")
 	}
 	return g.check("sequence of the minute counts", topicMinutes, "as the orders came", strings.Join(got, ", "), f)
 }

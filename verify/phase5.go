@@ -124,6 +124,9 @@ func (g *grader) checkBeforeAndAfter(ctx context.Context, counts *seriesOf, err 
 	first, then := counts.reached(before).self, counts.reached(rs.moments[afterTakeoverOrder].count).self
 	var got string
 	switch {
+	case counts.keys[store] == nil:
+		got = "none"
+		f.shortf("%s was never counted", store)
 	case first.value == 0 || then.value == 0:
 		got = "not both of them were written" // what that means, other checks say
 	case first.at.TopicPartition != then.at.TopicPartition:
@@ -147,7 +150,10 @@ func (g *grader) checkOneOwner(name, suffix string, log *seriesOf, err error) Ch
 	if err != nil {
 		return unread(name, want, err)
 	}
-	var f findings
+	f := g.incomplete(topic)
+	if len(log.keys) == 0 {
+		f.shortf("there is no count")
+	}
 	right := 0
 	for _, key := range slices.SortedFunc(maps.Keys(log.keys), strings.Compare) {
 		k := log.keys[key]

@@ -73,8 +73,7 @@ func (g *grader) findCrashed(ctx context.Context) error {
 	return nil
 }
 
-// settleCrashed gives the graders of phase 6 their bounds: of the input, what the application had committed. One that has committed more
-// meanwhile is at work, and takes all of the input to be its own.
+// settleCrashed gives the graders of phase 6 their bounds, and finds out which of their applications are at work.
 func (g *grader) settleCrashed(ctx context.Context) error {
 	for _, c := range g.crashed {
 		c.bounds = maps.Clone(g.bounds)
@@ -84,19 +83,33 @@ func (g *grader) settleCrashed(ctx context.Context) error {
 		}
 		if !maps.Equal(now, c.committed) {
 			c.lag = c.opt.ApplicationID + " is at work"
-			continue
-		}
-		for _, tp := range c.partitions(topicPlaced) {
-			b := c.bounds[tp]
-			b.end = min(b.end, max(b.start, c.committed[tp]))
-			c.bounds[tp] = b
 		}
 	}
 	return nil
 }
 
-// loadCrashed reads the input of an application of phase 6.
+// loadCrashed reads the input of an application of phase 6: what it has committed, if that is all of the lab's. The results of one that is not
+// done may be ahead of what it has committed, so all orders are its input then.
 func (g *grader) loadCrashed(ctx context.Context, lab *input) error {
+	var behind []string
+	for _, tp := range g.partitions(topicPlaced) {
+		if end := lab.labEnd(tp.Partition); g.committed[tp] < end {
+			behind = append(behind, fmt.Sprintf("%d on %s", end-g.committed[tp], tp))
+		}
+	}
+	for _, tp := range g.partitions(g.internal(suffixRepartition)) {
+		if b := g.bounds[tp]; max(b.start, g.committed[tp]) < b.end {
+			behind = append(behind, fmt.Sprintf("%d on %s", b.end-max(b.start, g.committed[tp]), tp))
+		}
+	}
+	if len(behind) > 0 && g.lag == "" {
+		g.lag = fmt.Sprintf("%s has not committed all its input, lag %s", g.opt.ApplicationID, someOf(behind))
+	}
+	for _, tp := range g.partitions(topicPlaced) {
+		if b := g.bounds[tp]; g.lag == "" {
+			g.bounds[tp] = bounds{b.start, min(b.end, max(b.start, g.committed[tp]))}
+		}
+	}
 	letters, err := g.readDeadLetters(ctx)
 	if err != nil {
 		return err
@@ -104,20 +117,6 @@ func (g *grader) loadCrashed(ctx context.Context, lab *input) error {
 	g.in = newInput(letters)
 	if err := g.read(ctx, topicPlaced, g.in.add); err != nil {
 		return err
-	}
-	var behind []string
-	for _, tp := range g.partitions(topicPlaced) {
-		if end, done := lab.labEnd(tp.Partition), g.bounds[tp].end; done < end {
-			behind = append(behind, fmt.Sprintf("%d on %s", end-done, tp))
-		}
-	}
-	for _, tp := range g.partitions(g.internal(suffixRepartition)) {
-		if b, done := g.bounds[tp], g.committed[tp]; done < b.end {
-			behind = append(behind, fmt.Sprintf("%d on %s", b.end-max(b.start, done), tp))
-		}
-	}
-	if len(behind) > 0 && g.lag == "" {
-		g.lag = fmt.Sprintf("%s has not committed all its input, lag %s", g.opt.ApplicationID, someOf(behind))
 	}
 	return g.settleRefused(ctx)
 }
@@ -228,6 +227,11 @@ func (g *grader) checkSteps(ctx context.Context) Check {
 		return unread(name, want, err)
 	}
 	f := findings{wrong: bad[:min(len(bad), maxDetails)]}
+	for _, store := range g.in.placedStores() {
+		if len(steps[store]) == 0 {
+			f.shortf("%s was never counted", store)
+		}
+	}
 	var asks []ask
 	var got int64
 	for key, list := range steps {
@@ -280,10 +284,8 @@ func (g *grader) checkReplayed(ctx context.Context) Check {
 		return g.check(name, topic, wantText, "not known", f)
 	}
 	got := map[string]int64{}
-	stores := unionKeys(want, rs.stores, strings.Compare)
 	var differ []string
-	var again int64
-	for _, store := range stores {
+	for _, store := range unionKeys(want, rs.stores, strings.Compare) {
 		got[store] = rs.digest(store).n
 		in := g.in.stores[store]
 		switch {
@@ -292,7 +294,6 @@ func (g *grader) checkReplayed(ctx context.Context) Check {
 		case in == nil:
 		case rs.digest(store) != in.placed:
 			differ = append(differ, store)
-			again += got[store] - want[store]
 		}
 	}
 	pairs, err := g.pairRepartition(ctx, differ)
@@ -303,6 +304,7 @@ func (g *grader) checkReplayed(ctx context.Context) Check {
 		f.unknownf("%s are more orders than can be looked at one by one", someOf(differ))
 		differ = nil
 	}
+	again := map[string]int64{}
 	for _, store := range differ {
 		missing, repeated, foreign := pairs.balance(store)
 		switch {
@@ -311,10 +313,13 @@ func (g *grader) checkReplayed(ctx context.Context) Check {
 		case foreign > 0 && g.lag == "":
 			f.wrongf("%s: %d records are of no order; %s", store, foreign, pairs.explanation(store))
 		default:
-			f.notef("%s: %d orders came again: replay after the crash, as their offsets were not committed", store, repeated)
+			again[store] = repeated
 		}
 	}
-	if again == 0 && len(f.short)+len(f.wrong) == 0 {
+	switch {
+	case len(again) > 0:
+		f.notef("came again: %s: replay after the crash, as the orders' offsets were not committed", countsText(again))
+	case len(f.short)+len(f.wrong)+len(f.unknown) == 0:
 		f.notef("no order came again, which proves no guarantee: the crash found none whose offset was not committed")
 	}
 	return g.check(name, topic, wantText, countsText(got), f)
@@ -359,7 +364,7 @@ func (g *grader) checkCounted(ctx context.Context, name, topic string, s *series
 	if gone := g.deleted(g.internal(suffixRepartition)); gone != "" {
 		f.unknown = append(f.unknown, gone)
 	}
-	got := map[string]int64{}
+	got, again := map[string]int64{}, map[string]int64{}
 	for _, store := range unionKeys(want, s.keys, strings.Compare) {
 		k := s.keys[store]
 		var placed int64
@@ -386,8 +391,11 @@ func (g *grader) checkCounted(ctx context.Context, name, topic string, s *series
 		case rs.stores[store] != nil && k.lastTime != rs.stores[store].latest:
 			f.wrongf("%s: timestamp %d (%s), want %d, the largest occurredAt", store, k.lastTime, k.lastAt, rs.stores[store].latest)
 		case k.last > placed:
-			f.notef("%s: %d orders, %d counted again", store, placed, k.last-placed)
+			again[store] = k.last - placed
 		}
+	}
+	if len(again) > 0 {
+		f.notef("counted again: %s", countsText(again))
 	}
 	return g.check(name, topic, wantText, countsText(got), f)
 }
@@ -437,7 +445,10 @@ func (g *grader) checkNoJoins(ctx context.Context) Check {
 	if err != nil {
 		return unread(name, want, err)
 	}
-	var f findings
+	f := g.incomplete(g.output(topicJoined))
+	if len(statuses) == 0 {
+		f.unknownf("%s holds no row, so there is nothing to join with", topicStatus)
+	}
 	n := 0
 	err = g.read(ctx, g.output(topicJoined), func(tp kafka.TopicPartition, r *kafka.Record) {
 		n++

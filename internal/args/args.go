@@ -93,11 +93,15 @@ func Arrange(app *cli.App, argv []string) ([]string, error) {
 	return out, nil
 }
 
-// find returns the flag that a word names and whether it is the command's own. Help is everyone's, and no flag of the tree.
+// find returns the flag that a word names and whether it is the command's own. Help is everyone's and the version the program's, and neither
+// is a flag of the tree.
 func find(word string, global, own []cli.Flag, inCommand bool) (f cli.Flag, local bool, err error) {
 	name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
 	if name == "help" || name == "h" {
 		return nil, inCommand, nil
+	}
+	if name == "version" || name == "v" {
+		return nil, false, nil
 	}
 	is := func(f cli.Flag) bool { return slices.Contains(f.Names(), name) }
 	if inCommand {

@@ -49,12 +49,42 @@ func TestStepDoesNotTakeTheEndOfInputForEnter(t *testing.T) {
 	}
 }
 
+func TestConfirm(t *testing.T) {
+	tests := map[string]struct {
+		input string
+		yes   bool
+		err   error
+	}{
+		"yes":                 {"y\n", true, nil},
+		"in full":             {" YES \n", true, nil},
+		"no":                  {"n\n", false, nil},
+		"no clear answer":     {"\nmaybe\nno\n", false, nil},
+		"the input has ended": {"\n", false, console.ErrEnded},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			c := console.New(console.Config{In: strings.NewReader(tt.input), Out: &out, Interactive: true})
+			yes, err := c.Confirm(t.Context(), "kill it?")
+			if yes != tt.yes || !errors.Is(err, tt.err) {
+				t.Errorf("%t, %v", yes, err)
+			}
+			if !strings.HasPrefix(out.String(), "  kill it? [y/n] ") {
+				t.Errorf("asked %q", out.String())
+			}
+		})
+	}
+}
+
 // Without a person nothing waits: an unattended run must not hang.
 func TestNotInteractive(t *testing.T) {
 	var out strings.Builder
 	c := console.New(console.Config{In: unread{}, Out: &out})
 	if err := c.Step(t.Context(), "what", "why"); err != nil {
 		t.Error(err)
+	}
+	if yes, err := c.Confirm(t.Context(), "really?"); !yes || err != nil {
+		t.Errorf("%t, %v", yes, err)
 	}
 	if strings.Contains(out.String(), "Enter") || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("%q", out.String())

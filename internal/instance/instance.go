@@ -80,7 +80,8 @@ func Configure(w *workspace.Workspace, name string, properties []string) (Config
 	base.RepartitionPurgeInterval = 24 * time.Hour // verify counts the repartition topic, a user's own counter's too
 	// A killed instance is taken for dead after the session timeout, or, if it was killed while it joined, after the rebalance timeout on the
 	// embedded broker. Kafka's own 45 s and 5 min are long when one watches.
-	base.SessionTimeout, base.HeartbeatInterval, base.RebalanceTimeout = 6*time.Second, 2*time.Second, 15*time.Second
+	// A survivor hears of it with its next heartbeat, and what it takes over stands still until then.
+	base.SessionTimeout, base.HeartbeatInterval, base.RebalanceTimeout = 6*time.Second, 300*time.Millisecond, 15*time.Second
 	base.WindowChangelogAdditionalRetention = 100 * 365 * 24 * time.Hour
 	var err error
 	cfg.Streams, err = streams.ParseProperties(base, rest)
@@ -121,6 +122,9 @@ func Run(ctx context.Context, conn *connect.Conn, cfg Config, opt Options) (err 
 	}
 	if conn.Ours() {
 		created, err := provision.Create(ctx, conn, cfg.Workspace, cfg.Suffix)
+		if ctx.Err() != nil {
+			return nil // told to stop before it began
+		}
 		if err != nil {
 			return err
 		}

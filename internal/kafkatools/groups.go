@@ -139,7 +139,8 @@ func Lag(ctx context.Context, client *kafka.Client, group string, topics ...stri
 	return lag, nil
 }
 
-// WriteGroup describes a group on out as kafka-consumer-groups --describe does, with its remark about a group without members on notes.
+// WriteGroup describes a group on out as kafka-consumer-groups --describe does, with its remarks about a group without members or in a
+// rebalance, which has no assignment to show, on notes.
 func WriteGroup(ctx context.Context, client *kafka.Client, id string, out, notes io.Writer) error {
 	g, err := DescribeGroup(ctx, client, id)
 	if err != nil {
@@ -148,10 +149,20 @@ func WriteGroup(ctx context.Context, client *kafka.Client, id string, out, notes
 	if g.State == "Dead" {
 		return fmt.Errorf("there is no group %s", id)
 	}
-	if g.State == "Empty" {
-		if _, err := fmt.Fprintf(notes, "\nConsumer group '%s' has no active members.\n", id); err != nil {
-			return err
-		}
+	if _, err := io.WriteString(notes, g.remark()); err != nil {
+		return err
 	}
 	return g.Write(out)
+}
+
+// remark is what org.apache.kafka.tools.consumer.group.ConsumerGroupCommand says of a group whose rows tell little.
+func (g Group) remark() string {
+	switch g.State {
+	case "Empty":
+		return fmt.Sprintf("\nConsumer group '%s' has no active members.\n", g.ID)
+	case "PreparingRebalance", "CompletingRebalance":
+		return fmt.Sprintf("\nWarning: Consumer group '%s' is rebalancing.\n", g.ID)
+	default:
+		return ""
+	}
 }

@@ -95,3 +95,17 @@ func TestTransactionLayout(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// In a rebalance no partition has an owner, and a table of dashes does not say why.
+func TestGroupRemarks(t *testing.T) {
+	for state, want := range map[string]string{
+		"Stable":              "",
+		"Empty":               "\nConsumer group 'g' has no active members.\n",
+		"PreparingRebalance":  "\nWarning: Consumer group 'g' is rebalancing.\n",
+		"CompletingRebalance": "\nWarning: Consumer group 'g' is rebalancing.\n",
+	} {
+		if got := (Group{ID: "g", State: state}).remark(); got != want {
+			t.Errorf("%s: %q, want %q", state, got, want)
+		}
+	}
+}

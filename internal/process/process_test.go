@@ -3,6 +3,7 @@ package process_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -13,11 +14,29 @@ import (
 
 // TestMain lets the test binary play the process that the tests watch: it waits until its input ends, or a signal stops it.
 func TestMain(m *testing.M) {
+	if os.Getenv("PROCESS_TEST_HALT") != "" {
+		defer fmt.Println("a deferred call")
+		fmt.Println("before")
+		if err := process.Halt(); err != nil {
+			fmt.Println(err)
+		}
+	}
 	if os.Getenv("PROCESS_TEST_CHILD") != "" {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// What was written before stays, and nothing comes after it.
+func TestHalt(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "PROCESS_TEST_HALT=1")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || string(out) != "before\n" {
+		t.Errorf("%v, printed %q", err, out)
+	}
 }
 
 func child(t *testing.T) *exec.Cmd {

@@ -73,6 +73,7 @@ func (w *Workspace) AddInstance(in Instance) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
+	var damaged *DamagedError // tells of nobody; two that run at once are kept apart by their state folder too
 	if old, err := readInstance(path); err == nil {
 		running, err := old.Running()
 		if err != nil {
@@ -81,7 +82,7 @@ func (w *Workspace) AddInstance(in Instance) (err error) {
 		if running {
 			return &RunningError{Instance: old}
 		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	} else if !errors.Is(err, fs.ErrNotExist) && !errors.As(err, &damaged) {
 		return err
 	}
 	return writeJSON(path, in)
@@ -94,23 +95,31 @@ func (w *Workspace) RemoveInstance(in Instance) error {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && old.ID != in.ID {
 		return nil
 	}
-	if err != nil {
+	var damaged *DamagedError
+	if err != nil && !errors.As(err, &damaged) {
 		return err
 	}
 	return os.Remove(path)
 }
 
-// Instances lists the instances that run, by application and name. Records of killed ones are skipped.
+// Instances lists the instances that run, by application and name. Records of killed ones are skipped. Those that cannot be read are
+// *DamagedErrors, joined, beside a list of the others.
 func (w *Workspace) Instances() ([]Instance, error) {
 	paths, err := filepath.Glob(filepath.Join(w.Lab(), "run", "*.json"))
 	if err != nil {
 		return nil, err
 	}
 	var live []Instance
+	var unread []error
 	for _, path := range paths {
 		in, err := readInstance(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has just ended
+		}
+		var damaged *DamagedError
+		if errors.As(err, &damaged) {
+			unread = append(unread, err)
+			continue
 		}
 		if err != nil {
 			return nil, err
@@ -126,7 +135,35 @@ func (w *Workspace) Instances() ([]Instance, error) {
 	slices.SortFunc(live, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.Application, b.Application), cmp.Compare(a.Name, b.Name))
 	})
-	return live, nil
+	return live, errors.Join(unread...)
+}
+
+// AtWork are the processes that hold a state folder of an instance, whatever the records say.
+func (w *Workspace) AtWork() ([]process.ID, error) {
+	locks, err := filepath.Glob(filepath.Join(w.State(), "*", "*", "lock"))
+	if err != nil {
+		return nil, err
+	}
+	var found []process.ID
+	for _, path := range locks {
+		lock, err := filelock.Try(path)
+		var held *filelock.HeldError
+		switch {
+		case err == nil:
+			err = lock.Release()
+		case errors.As(err, &held):
+			var id process.ID
+			if id, err = process.Of(held.PID); err == nil {
+				found = append(found, id)
+			} else if errors.Is(err, process.ErrGone) {
+				err = nil
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // Instance returns the running instance of that application and name; ok is false if there is none.
@@ -149,7 +186,7 @@ func readInstance(path string) (Instance, error) {
 	}
 	var in Instance
 	if err := json.Unmarshal(raw, &in); err != nil {
-		return Instance{}, fmt.Errorf("damaged instance record %s: %w", path, err)
+		return Instance{}, &DamagedError{path, err}
 	}
 	return in, nil
 }

@@ -3,7 +3,6 @@ package workspace
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,7 +46,7 @@ func (p *Progress) Note(topic, id string) {
 
 func (w *Workspace) progressFile() string { return filepath.Join(w.Lab(), "run.json") }
 
-// Progress reads what earlier commands noted; ok is false if there is nothing yet.
+// Progress reads what earlier commands noted; ok is false if there is nothing yet. The error may be a *DamagedError.
 func (w *Workspace) Progress() (p Progress, ok bool, err error) {
 	raw, err := os.ReadFile(w.progressFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,7 +56,7 @@ func (w *Workspace) Progress() (p Progress, ok bool, err error) {
 		return Progress{}, false, err
 	}
 	if err := json.Unmarshal(raw, &p); err != nil {
-		return Progress{}, false, fmt.Errorf("damaged progress record %s: %w", w.progressFile(), err)
+		return Progress{}, false, &DamagedError{w.progressFile(), err}
 	}
 	return p, true, nil
 }

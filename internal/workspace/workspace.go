@@ -3,6 +3,7 @@
 //	observations/                     the evidence that the phases write
 //	state/<instance>/                 the local stores of an instance
 //	.lab/run.json                     how far the phases have come, and on which cluster
+//	.lab/phase-5.json                 what phase 5 has seen of a takeover
 //	.lab/run/<application>.<name>.json  a running instance
 //	.lab/phase.lock                   held by the phase at work
 //	.lab/journal/, .lab/log/          what the instances report: for programs, and for people
@@ -49,6 +50,19 @@ func (w *Workspace) Log(name string) string { return filepath.Join(w.Lab(), "log
 func (w *Workspace) Observation(name string) string {
 	return filepath.Join(w.dir, "observations", name)
 }
+
+// DamagedError is a file of the workspace's own notes that cannot be read.
+type DamagedError struct {
+	Path string
+	Err  error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("damaged record %s: %v; `lab clean` does without it, and removes it", e.Path, e.Err)
+}
+
+// Unwrap returns what is wrong with it.
+func (e *DamagedError) Unwrap() error { return e.Err }
 
 // Remove deletes everything but the evidence.
 func (w *Workspace) Remove() error {
