@@ -9,8 +9,8 @@
 //	broker.lock       held by the serving process for as long as it lives
 //	broker.up.lock    held while one is being started, so that two commands at once start one broker
 //
-// File map: resolve.go (New, Find), embedded.go (start and stop the process), serve.go (be the process), existing.go (any cluster),
-// record.go (broker.json), errors.go.
+// File map: resolve.go (New, Find), embedded.go (start and stop the process), serve.go (be the process), kfake.go and timestamps.go (what
+// makes kfake more like Kafka), evict.go (stop it without its record), existing.go (any cluster), record.go (broker.json), errors.go.
 package broker
 
 import (

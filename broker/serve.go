@@ -78,6 +78,8 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 		cfg.Log.Info("broker stopped")
 	}()
 
+	refuseFutureTimestamps(cluster, time.Now)
+
 	r, err := recordOf(ln.Addr(), cfg.Port)
 	if err != nil {
 		return err
