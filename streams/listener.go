@@ -60,7 +60,8 @@ type RestoreStart struct {
 	Reason    string // why local state was not used, "" if it was or if there was none
 }
 
-// RestoreEnd closes a restore. Restored counts the records applied, which compaction, markers and expired windows make less than To - From.
+// RestoreEnd closes a restore. Restored counts the records replayed, which compaction and markers make less than To - From. Records of
+// windows that have expired are replayed and leave nothing behind.
 type RestoreEnd struct {
 	Task      TaskID
 	Store     string

@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -97,5 +98,28 @@ func TestCatchUpWithoutAlignment(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("running counts (-want +got):\n%s", diff)
+	}
+}
+
+// A restore reports each record that it replays, as Kafka Streams 4.3.1 does: also those of windows that have expired by the end of the
+// changelog, of which the store keeps nothing.
+func TestRestoreCountsExpiredWindows(t *testing.T) {
+	l := newLab(t)
+	l.send(topology.OrdersPlaced, labInput()...)
+	stop := l.start(topology.Hooks{}, streams.Listener{})
+	l.awaitLag()
+	stop()
+	if err := os.RemoveAll(l.config.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	restored := int64(0)
+	stop = l.start(topology.Hooks{}, streams.Listener{RestoreEnd: func(e streams.RestoreEnd) {
+		if e.Store == "orders-per-store-minute" {
+			restored += e.Restored
+		}
+	}})
+	stop()
+	if want := len(l.read(topology.ApplicationID + "-" + topology.PerStoreMinuteChangelog)); restored != int64(want) {
+		t.Errorf("%d records restored, the changelog has %d", restored, want)
 	}
 }
