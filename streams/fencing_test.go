@@ -123,5 +123,5 @@ func TestChangelogVanishes(t *testing.T) {
 		t.Errorf("error %v, want the vanished topic %s", err, c.changelog())
 	}
 	second.stop()
-	<-second.done // an instance that comes when nobody has tasks may make the topic anew
+	_ = second.wait() // an instance that comes when nobody has tasks may make the topic anew
 }

@@ -791,6 +791,37 @@ func TestCoordinatorsOfACluster(t *testing.T) {
 	}
 }
 
+// A killed member keeps its place until its session ends, and a group with members cannot be deleted.
+func TestRemoveMembers(t *testing.T) {
+	bootstrap, _ := groupBroker(t)
+	c := testClient(t, bootstrap)
+	ctx := testContext(t)
+	topic := testTopic(t, c, "members", 1)
+	group := unique(t, "killed")
+	cfg := memberConfig(group, topic, 45*time.Second)
+	cfg.UserData = func() []byte { return []byte("who it is") }
+	m := member(t, c, cfg)
+	mustJoin(t, m)
+	m.Close() // no more heartbeats, and no leaving
+	if err := c.DeleteGroups(ctx, group); !errors.Is(err, NonEmptyGroup) {
+		t.Fatalf("with a member: %v", err)
+	}
+	d, err := c.DescribeGroup(ctx, group)
+	if err != nil || len(d.Members) != 1 || string(d.Members[0].UserData) != "who it is" {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	id := d.Members[0].MemberID
+	if err := c.RemoveMembers(ctx, group, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RemoveMembers(ctx, group, id); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+	if err := c.DeleteGroups(ctx, group); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSuspendClock(t *testing.T) {
 	start, clockStart := time.Now(), SuspendClock()
 	<-time.After(20 * time.Millisecond)

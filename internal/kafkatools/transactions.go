@@ -148,7 +148,7 @@ func History(ctx context.Context, client *kafka.Client, topics ...string) ([]Par
 	slices.SortFunc(parts, func(a, b Part) int {
 		// An open transaction comes after those that have ended.
 		return cmp.Or(cmp.Compare(a.ProducerID, b.ProducerID), cmp.Compare(min(b.Marker, 0), min(a.Marker, 0)), a.Ended.Compare(b.Ended),
-			cmp.Compare(a.Epoch, b.Epoch), a.TopicPartition.Compare(b.TopicPartition), cmp.Compare(a.Marker, b.Marker))
+			cmp.Compare(a.Epoch, b.Epoch), a.Compare(b.TopicPartition), cmp.Compare(a.Marker, b.Marker))
 	})
 	return parts, nil
 }
