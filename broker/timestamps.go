@@ -25,8 +25,8 @@ const (
 // Each such partition of a request gets a fault of kfake's that answers this request alone. Unlike Kafka's, the answer does not list the
 // records: a client finds them by halving its batch.
 func refuseFutureTimestamps(c *kfake.Cluster, now func() time.Time) {
-	var before *kfake.FaultHandle                                                         // of the last request, which may have failed for something else
-	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) { //nolint:staticcheck,revive // kfake's signature
+	var before *kfake.FaultHandle // of the last request, which may have failed for something else
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		if before != nil {
 			before.Remove()

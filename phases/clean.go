@@ -185,7 +185,9 @@ func deleteOn(ctx context.Context, cfg Config, bootstrap string, recorded bool) 
 	defer conn.Close()
 	waiting, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
-	deleted, err := provision.Delete(waiting, conn, cfg.Workspace)
+	deleted, err := provision.Delete(waiting, conn, cfg.Workspace, func(e *provision.MemberError) {
+		cfg.Console.Printf("waiting up to %s for the end of %d members of group %s", membersTimeout, len(e.Members), e.Group)
+	})
 	if len(deleted) > 0 {
 		cfg.Console.Printf("deleted on %s: %s", bootstrap, strings.Join(deleted, ", "))
 	}

@@ -247,7 +247,7 @@ func readTakeoverRecord(path, ordersID string) (rec takeoverRecord, ok bool, err
 		return takeoverRecord{}, false, err
 	}
 	if err := json.Unmarshal(raw, &rec); err != nil {
-		return takeoverRecord{}, false, fmt.Errorf("damaged record of phase 5, %s: %w", path, err)
+		return takeoverRecord{}, false, fmt.Errorf("damaged record of phase 5, %s: %w; delete it to do without", path, err)
 	}
 	return rec, rec.OrdersID == ordersID, nil
 }

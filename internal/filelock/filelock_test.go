@@ -23,6 +23,10 @@ func TestSecondHolderIsRefusedAndNamed(t *testing.T) {
 	if err := first.Release(); err != nil {
 		t.Fatal(err)
 	}
+	// Or the next holder would go by this one's name until it has written its own.
+	if name, err := os.ReadFile(path); err != nil || len(name) != 0 {
+		t.Errorf("after release the file names %q, %v", name, err)
+	}
 	again, err := filelock.Try(path)
 	if err != nil {
 		t.Fatalf("after release: %v", err)

@@ -800,7 +800,7 @@ func TestRemoveMembers(t *testing.T) {
 	group := unique(t, "killed")
 	cfg := memberConfig(group, topic, 45*time.Second)
 	cfg.UserData = func() []byte { return []byte("who it is") }
-	m := member(t, c, cfg)
+	m := c.NewMember(cfg)
 	mustJoin(t, m)
 	m.Close() // no more heartbeats, and no leaving
 	if err := c.DeleteGroups(ctx, group); !errors.Is(err, NonEmptyGroup) {

@@ -109,8 +109,8 @@ func (c *Client) RemoveMembers(ctx context.Context, group string, memberIDs ...s
 	}
 	_, err := c.Do(ctx, Request{Route: GroupCoordinator(group), Req: req, Check: func(resp kmsg.Response) error {
 		r := resp.(*kmsg.LeaveGroupResponse)
-		if r.ErrorCode != 0 {
-			return &Error{API: req.Key(), Code: Code(r.ErrorCode), Resource: "group " + group}
+		if code := Code(r.ErrorCode); code != 0 && code != GroupIDNotFound {
+			return &Error{API: req.Key(), Code: code, Resource: "group " + group}
 		}
 		for _, m := range r.Members {
 			if code := Code(m.ErrorCode); code != 0 && code != UnknownMemberID {

@@ -32,8 +32,7 @@ func (e *MemberError) Error() string {
 	for i, m := range e.Members {
 		who[i] = fmt.Sprintf("%s (%s at %s)", m.MemberID, m.ClientID, strings.TrimPrefix(m.Host, "/"))
 	}
-	return fmt.Sprintf("group %s still has members: %s; stop them, then try again: no topic has been deleted",
-		e.Group, strings.Join(who, ", "))
+	return fmt.Sprintf("group %s still has members: %s; no topic has been deleted: stop them, and try again", e.Group, strings.Join(who, ", "))
 }
 
 // Unwrap makes errors.Is(err, kafka.NonEmptyGroup) work.
@@ -45,7 +44,11 @@ func (e *MemberError) Unwrap() error { return kafka.NonEmptyGroup }
 // Groups come first and orders.placed last: for as long as that is there, the record knows what else is this workspace's, so a Delete that
 // failed can be repeated. A group keeps the place of an instance that was killed until its session ends; its member is taken out if the
 // local state tells that it was this workspace's, else waited for until ctx ends, which is a *MemberError.
-func Delete(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (deleted []string, err error) {
+//
+// waiting is told once, before it waits.
+func Delete(
+	ctx context.Context, conn *connect.Conn, w *workspace.Workspace, waiting func(*MemberError),
+) (deleted []string, err error) {
 	r, err := Check(ctx, conn, w)
 	var foreign *ForeignError
 	if errors.As(err, &foreign) || err == nil && !r.Known {
@@ -62,7 +65,7 @@ func Delete(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (de
 		if !slices.Contains(applications, g.ID) {
 			continue
 		}
-		if err := deleteGroup(ctx, conn, w, g.ID); err != nil {
+		if err := deleteGroup(ctx, conn, w, g.ID, waiting); err != nil {
 			return deleted, err
 		}
 		deleted = append(deleted, "group "+g.ID)
@@ -99,7 +102,7 @@ func Reset(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, appl
 		return nil, err
 	}
 	if slices.ContainsFunc(groups, func(g kafka.GroupListing) bool { return g.ID == application }) {
-		if err := deleteGroup(ctx, conn, w, application); err != nil {
+		if err := deleteGroup(ctx, conn, w, application, func(*MemberError) {}); err != nil {
 			return nil, err
 		}
 		deleted = append(deleted, "group "+application)
@@ -120,11 +123,12 @@ func Reset(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, appl
 }
 
 // deleteGroup deletes a group once it has no members.
-func deleteGroup(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, id string) error {
+func deleteGroup(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, id string, waiting func(*MemberError)) error {
 	dead, err := processes(w, id)
 	if err != nil {
 		return err
 	}
+	told := false
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -147,10 +151,18 @@ func deleteGroup(ctx context.Context, conn *connect.Conn, w *workspace.Workspace
 		if !errors.Is(err, kafka.NonEmptyGroup) {
 			return err
 		}
+		members := &MemberError{Group: id, Members: group.Members}
+		if len(gone) == 0 && len(group.Members) > 0 && !told {
+			told = true
+			waiting(members)
+		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return errors.Join(&MemberError{Group: id, Members: group.Members}, context.Cause(ctx))
+			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+				return errors.Join(members, cause)
+			}
+			return members
 		}
 	}
 }

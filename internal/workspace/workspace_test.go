@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/windowed-order-counter/lab/internal/filelock"
 	"github.com/windowed-order-counter/lab/internal/process"
 	"github.com/windowed-order-counter/lab/internal/workspace"
 )
@@ -148,5 +149,61 @@ func TestRemoveKeepsTheEvidence(t *testing.T) {
 	}
 	if _, err := os.Stat(w.Observation("phase-1.txt")); err != nil {
 		t.Error(err)
+	}
+}
+
+// One empty record made every command fail that looked at the others.
+func TestDamagedInstanceRecord(t *testing.T) {
+	w := open(t)
+	if err := w.AddInstance(instance(t, "a")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(w.Lab(), "run", "order-counter.b.json")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	live, err := w.Instances()
+	var damaged *workspace.DamagedError
+	if !errors.As(err, &damaged) || damaged.Path != path || !strings.Contains(err.Error(), "lab clean") {
+		t.Errorf("error %v", err)
+	}
+	if len(live) != 1 || live[0].Name != "a" {
+		t.Errorf("the others: %+v", live)
+	}
+	b := instance(t, "b")
+	if err := w.AddInstance(b); err != nil {
+		t.Errorf("a new b: %v", err)
+	}
+	if live, err := w.Instances(); err != nil || len(live) != 2 {
+		t.Errorf("%+v, %v", live, err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.RemoveInstance(b); err != nil {
+		t.Errorf("b ends: %v", err)
+	}
+}
+
+// Who holds a state folder is at work, whatever became of its record.
+func TestAtWork(t *testing.T) {
+	w := open(t)
+	path := filepath.Join(w.InstanceState("a"), "order-counter", "lock")
+	lock, err := filelock.Try(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := process.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.AtWork(); err != nil || len(got) != 1 || got[0] != self {
+		t.Errorf("%v, %v; want %v", got, err, self)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.AtWork(); err != nil || len(got) != 0 {
+		t.Errorf("after it has ended: %v, %v", got, err)
 	}
 }
