@@ -128,43 +128,64 @@ func deleteGroup(ctx context.Context, conn *connect.Conn, w *workspace.Workspace
 	if err != nil {
 		return err
 	}
-	told := false
+	var left *MemberError // what kept the last attempt from it
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
-		group, err := conn.DescribeGroup(ctx, id)
-		if err != nil {
+		members, err := tryDeleteGroup(ctx, conn, id, dead)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil && left != nil:
+			return stillThere(ctx, left)
+		case !errors.Is(err, kafka.NonEmptyGroup):
 			return err
 		}
-		var gone []string
-		for _, m := range group.Members {
-			if slices.Contains(dead, streams.ProcessOf(m.UserData)) {
-				gone = append(gone, m.MemberID)
-			}
+		if len(members) > 0 && left == nil {
+			waiting(&MemberError{Group: id, Members: members})
 		}
-		if len(gone) > 0 {
-			if err := conn.RemoveMembers(ctx, id, gone...); err != nil {
-				return err
-			}
-		}
-		err = conn.DeleteGroups(ctx, id)
-		if !errors.Is(err, kafka.NonEmptyGroup) {
-			return err
-		}
-		members := &MemberError{Group: id, Members: group.Members}
-		if len(gone) == 0 && len(group.Members) > 0 && !told {
-			told = true
-			waiting(members)
+		if len(members) > 0 {
+			left = &MemberError{Group: id, Members: members}
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
-				return errors.Join(members, cause)
+			if left == nil {
+				return errors.Join(err, context.Cause(ctx))
 			}
-			return members
+			return stillThere(ctx, left)
 		}
 	}
+}
+
+// stillThere is the error after the time is up, or after the caller wants no more.
+func stillThere(ctx context.Context, left *MemberError) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return errors.Join(left, cause)
+	}
+	return left
+}
+
+// tryDeleteGroup takes the members of dead processes out of a group and deletes it, unless there are others: it returns those.
+func tryDeleteGroup(ctx context.Context, conn *connect.Conn, id string, dead []string) (others []kafka.GroupMember, err error) {
+	group, err := conn.DescribeGroup(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var gone []string
+	for _, m := range group.Members {
+		if slices.Contains(dead, streams.ProcessOf(m.UserData)) {
+			gone = append(gone, m.MemberID)
+		} else {
+			others = append(others, m)
+		}
+	}
+	if len(gone) > 0 {
+		if err := conn.RemoveMembers(ctx, id, gone...); err != nil {
+			return others, err
+		}
+	}
+	return others, conn.DeleteGroups(ctx, id)
 }
 
 // processes are the ids of the processes that worked for an application in this workspace, as its state folders tell.
