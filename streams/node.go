@@ -53,7 +53,7 @@ type runtime interface {
 	// uncached says that each put is to be flushed at once.
 	uncached() bool
 	// onFlush registers what each commit calls, in this order: it empties the store's dirty entries into the
-	// changelog and downstream (spec 4.5: per entry, changelog first).
+	// changelog and downstream, per entry and the changelog first (Kafka Streams 4.3.1, CachingKeyValueStore).
 	onFlush(node string, fn func(*Context) error)
 	// onStart registers what is called, in this order, once the stores are complete and before the first record.
 	onStart(node string, fn func(*Context) error)
