@@ -321,6 +321,78 @@ func TestAppRefusesWrongPartitionCount(t *testing.T) {
 	}
 }
 
+// An instance was killed after it had flushed its first counts and before it had committed their offsets. The next one restored them, and
+// committed the offsets of another task; with that, its state file said that the counts were committed, which the group did not know: the
+// start after that refused to work.
+func TestAppStartsAfterAKillBeforeTheFirstCommit(t *testing.T) {
+	c := newCounting(t)
+	b := streams.NewBuilder()
+	text := streams.Text()
+	words := streams.SelectKey(streams.Consume(b, c.in, text, text).Filter(func(_, word string) bool { return word != "skip" }),
+		func(_, word string) string { return word }).WithSerdes(text, text)
+	streams.MapValues(streams.Count(words.GroupByKey(), "words").ToStream(), func(n int64) string { return fmt.Sprint(n) }).To(c.out, text, text)
+	top, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	c.send("a", "b", "a")
+	r := start(t, top, c.config())
+	r.await(streams.StateRunning)
+	c.awaitCounts(map[string]string{"a": "2", "b": "1"})
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+
+	// What such a kill leaves: counts in the changelog, offsets of the first stage only, no state.
+	offsets, err := c.client.CommittedOffsets(ctx, c.app, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	purge := map[kafka.TopicPartition]int64{}
+	for tp, o := range offsets {
+		if tp.Topic != c.in {
+			purge[tp] = o.Offset
+			delete(offsets, tp)
+		}
+	}
+	if err := c.client.DeleteRecords(ctx, purge); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.client.DeleteGroups(ctx, c.app); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.client.CommitOffsets(ctx, kafka.GroupMeta{Group: c.app, Generation: -1}, offsets); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		t.Fatal(err)
+	}
+
+	committed := make(chan struct{}, 100)
+	cfg := c.config()
+	cfg.Listener.Committed = func(streams.Commit) { committed <- struct{}{} }
+	r = start(t, top, cfg)
+	r.await(streams.StateRunning)
+	c.send("skip")
+	select {
+	case <-committed:
+	case <-ctx.Done():
+		t.Fatal("no commit")
+	}
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+	r = start(t, top, c.config())
+	r.await(streams.StateRunning)
+	c.send("a")
+	c.awaitCounts(map[string]string{"a": "3", "b": "1"})
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A topic of that name but made for something else would lose this application's state to its retention.
 func TestAppRefusesTopicsOfAnother(t *testing.T) {
 	c := newCounting(t)

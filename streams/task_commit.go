@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"slices"
 	"time"
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
@@ -28,7 +29,14 @@ func (t *task) offsets(into map[kafka.TopicPartition]kafka.Offset) {
 }
 
 // settle makes the state file follow a commit that the broker has confirmed. It is the last step: the file is never ahead of the changelog.
+//
+// A task for which the group has no offset is left alone, though others of the thread have committed: its file must not say that it was
+// committed, or the next start takes its offsets for lost (refuseUncounted). It has processed nothing, but may have restored something: what
+// an instance flushed that was killed before its first commit.
 func (t *task) settle(offsets map[kafka.TopicPartition]kafka.Offset, acked func(kafka.TopicPartition) int64, now time.Time) error {
+	if !t.hadOffsets && !slices.ContainsFunc(t.queues, func(q *queue) bool { _, ok := offsets[q.tp]; return ok }) {
+		return nil
+	}
 	c := store.Commit{Positions: map[string]store.Position{}, StreamTimes: map[string]int64{}, At: now}
 	for _, log := range t.changelogs {
 		if log.source == nil {

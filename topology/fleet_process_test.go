@@ -211,7 +211,8 @@ func TestKilledInstancesOfThree(t *testing.T) {
 	for p := range int32(topology.RepartitionPartitions) {
 		duplicates += final.ends[kafka.TopicPartition{Topic: l.internal(topology.Repartition), Partition: p}]
 	}
-	t.Logf("%d orders, %d kills: %d repartitioned again, %d counted again out of the repartition topic; after the last crash %d waited, processed or not",
+	t.Logf("%d orders, %d kills: %d repartitioned again, %d counted again out of the repartition topic; "+
+		"after the last crash %d waited, processed or not",
 		f.sent, kills+3, duplicates, excess-duplicates, waiting)
 	if excess < duplicates {
 		t.Errorf("%d counts too many, but %d orders came twice to be counted", excess, duplicates)

@@ -131,8 +131,8 @@ func (c *Client) OldestTransaction(ctx context.Context, tp TopicPartition) (Tran
 		return TransactionDescription{}, false, err
 	}
 	if len(owners) == 0 {
-		return TransactionDescription{}, false, fmt.Errorf("partition %s: producer id %d has an open transaction, of no transactional id that may be seen",
-			tp, producer)
+		return TransactionDescription{}, false, fmt.Errorf(
+			"partition %s: producer id %d has an open transaction, of no transactional id that may be seen", tp, producer)
 	}
 	d, err := c.DescribeTransaction(ctx, owners[0].ID)
 	return d, err == nil, err
