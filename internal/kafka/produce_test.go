@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -170,9 +171,32 @@ func sendNumbered(t testing.TB, p *Producer, topic string, partitions int32, fro
 	mustFlush(t, p)
 }
 
+// awaitMarkers waits until no transaction is open on the topic. A coordinator answers EndTxn once it has written the decision down, and only
+// then writes the markers: a reader of committed records who comes at once still stops before the last transaction.
+func awaitMarkers(t testing.TB, c *Client, topic string, partitions int32) {
+	t.Helper()
+	ctx := testContext(t)
+	var tps []TopicPartition
+	for i := range partitions {
+		tps = append(tps, TopicPartition{topic, i})
+	}
+	eventually(t, "the markers of "+topic, func() bool {
+		stable, err := c.ListOffsets(ctx, tps, LatestOffset, ReadCommitted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		high, err := c.ListOffsets(ctx, tps, LatestOffset, ReadUncommitted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return maps.Equal(stable, high)
+	})
+}
+
 // checkNumbered tells what is lost, doubled or out of order among the records of sendNumbered.
 func checkNumbered(t testing.TB, c *Client, topic string, partitions int32, n int) {
 	t.Helper()
+	awaitMarkers(t, c, topic, partitions)
 	got := readTopic(t, c, topic, ReadCommitted)
 	for partition := range partitions {
 		if len(got[partition]) != n {

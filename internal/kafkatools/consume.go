@@ -45,7 +45,7 @@ func Read(ctx context.Context, client *kafka.Client, cfg ReadConfig, fn func(par
 	if err != nil {
 		return err
 	}
-	ends, err := client.ListOffsets(ctx, tps, kafka.LatestOffset, cfg.Isolation)
+	ends, err := endsOf(ctx, client, tps, cfg.Isolation)
 	if err != nil {
 		return err
 	}
@@ -75,6 +75,38 @@ func Read(ctx context.Context, client *kafka.Client, cfg ReadConfig, fn func(par
 		cfg.Ready()
 	}
 	return reader.follow(ctx)
+}
+
+// markersWithin is how long a reader of committed records waits for the markers of transactions that have ended.
+const markersWithin = time.Second
+
+// endsOf is where the partitions end for readers of that isolation level. A coordinator answers the end of a transaction before its markers
+// are in all partitions, so the last stable offset is given a moment to reach the high watermark: who reads right after a commit must see
+// it. A transaction that is open holds it back for longer, and is not waited for.
+func endsOf(ctx context.Context, client *kafka.Client, tps []kafka.TopicPartition, iso kafka.Isolation) (map[kafka.TopicPartition]int64, error) {
+	high, err := client.ListOffsets(ctx, tps, kafka.LatestOffset, kafka.ReadUncommitted)
+	if err != nil || iso == kafka.ReadUncommitted {
+		return high, err
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.After(markersWithin); ; {
+		stable, err := client.ListOffsets(ctx, tps, kafka.LatestOffset, iso)
+		if err != nil {
+			return nil, err
+		}
+		held := slices.ContainsFunc(tps, func(tp kafka.TopicPartition) bool { return stable[tp] < high[tp] })
+		if !held {
+			return stable, nil
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			return stable, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 func partitionsOf(ctx context.Context, client *kafka.Client, topic string) ([]kafka.TopicPartition, error) {
