@@ -62,3 +62,23 @@ func TestExactlyOnceOutlastsErrors(t *testing.T) {
 		}
 	}
 }
+
+// An application without internal topics asked the broker for the configs of none by name, which is to ask for all of the cluster's: on a
+// shared cluster it failed when somebody else's topic was deleted at that moment.
+func TestForeignTopicsAreNotAskedFor(t *testing.T) {
+	cluster := brokertest.Embedded(t)
+	c := newCountingOn(t, brokertest.Bootstrap(cluster))
+	b := streams.NewBuilder()
+	text := streams.Text()
+	streams.Consume(b, c.in, text, text).Filter(func(_, word string) bool { return word != "" }).To(c.out, text, text)
+	top, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster.Fault(brokertest.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: brokertest.Code(int16(kafka.UnknownTopicOrPartition)), Count: -1})
+	r := start(t, top, c.config())
+	r.await(streams.StateRunning)
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -233,6 +233,9 @@ func (a *App) missingInternal(ctx context.Context, p *plan) ([]kafka.TopicSpec, 
 	for i, spec := range p.internal {
 		names[i] = spec.Name
 	}
+	if len(names) == 0 { // to ask for no topic by name is to ask for all of the cluster's
+		return nil, nil
+	}
 	existing, err := a.client.Topics(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("internal topics: %w", err)

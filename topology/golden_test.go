@@ -249,11 +249,13 @@ func (l *lab) awaitLag() map[kafka.TopicPartition]kafka.Offset {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		ends, err := l.client.ListOffsets(l.ctx, tps, kafka.LatestOffset, kafka.ReadUncommitted)
+		// Committed offsets first. The other way round, records that the first stage writes in between belong to neither reading, and the
+		// second stage looks as if it had done.
+		committed, err := l.client.CommittedOffsets(l.ctx, l.config.ApplicationID, nil)
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		committed, err := l.client.CommittedOffsets(l.ctx, l.config.ApplicationID, nil)
+		ends, err := l.client.ListOffsets(l.ctx, tps, kafka.LatestOffset, kafka.ReadUncommitted)
 		if err != nil {
 			l.t.Fatal(err)
 		}
