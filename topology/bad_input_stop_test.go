@@ -222,15 +222,7 @@ func TestKilledInstanceLosesNoBadRecord(t *testing.T) {
 	if diff := cmp.Diff(bad, dead); diff != "" {
 		t.Errorf("records among the dead letters (-bad +dead):\n%s", diff)
 	}
-	replayed := int64(0)
-	got := last(l.read(topology.OrdersPerStore))
-	for store, n := range want {
-		count, err := strconv.ParseInt(got[store].Value, 10, 64)
-		if err != nil || count < n {
-			t.Errorf("%s: counted %q, %d good orders were placed", store, got[store].Value, n)
-		}
-		replayed += count - n
-	}
+	replayed := l.countedAgain(want)
 	t.Logf("%d records, %d bad, %d kills; %d counted again, %d dead letters written again",
 		rounds*perRound, len(bad), rounds, replayed, len(letters)-len(bad))
 }
