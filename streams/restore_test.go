@@ -473,6 +473,38 @@ func TestRestoreIsOvertakenByTruncation(t *testing.T) {
 	}
 }
 
+// The same before the restore has brought anything: its new start once gave no reason, as if nothing had happened.
+func TestRestoreIsOvertakenBeforeItsFirstRecord(t *testing.T) {
+	cluster := brokertest.Embedded(t)
+	c := newCountingOn(t, brokertest.Bootstrap(cluster))
+	c.count(2, 2)
+	if err := os.RemoveAll(c.dir); err != nil {
+		t.Fatal(err)
+	}
+	unreadable := cluster.Fault(brokertest.Fault{
+		Keys: []kmsg.Key{kmsg.Fetch}, Topic: c.changelog(), Err: brokertest.Code(int16(kafka.LeaderNotAvailable)), Count: -1,
+	})
+	r := start(t, c.topology(), c.config())
+	<-r.starts
+	<-r.starts
+	c.truncate()
+	unreadable.Remove()
+	for range 2 {
+		select {
+		case s := <-r.starts:
+			if !strings.Contains(s.Reason, "the local state is at offset 0, the changelog starts at") {
+				t.Errorf("begun again: %+v", s)
+			}
+		case <-time.After(deadline):
+			t.Fatal("the restore did not begin again")
+		}
+	}
+	r.await(streams.StateRunning)
+	if err := r.end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A changelog that cannot be read, for no reason that could pass: the instance ends and names the partition.
 func TestRestoreThatStandsStill(t *testing.T) {
 	cluster := brokertest.Embedded(t)

@@ -171,8 +171,9 @@ func (th *thread) restoreStep() error {
 		th.arrived = th.arrived[1:]
 		r := th.restores[f.TopicPartition]
 		if errors.Is(f.Err, kafka.OffsetOutOfRange) {
-			// Retention or DeleteRecords has moved the start of the log past the restore: it begins again there, and says why.
-			if err := th.saveRestores(r.task); err != nil {
+			// Retention or DeleteRecords has moved the start of the log past the restore: it begins again there, and says why. Its position
+			// is written down even if it has brought nothing yet, or the new start would look like a first one.
+			if err := r.put(time.Now()); err != nil {
 				return err
 			}
 			th.suspendRestore(r)
