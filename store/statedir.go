@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/windowed-order-counter/lab/internal/atomicfile"
@@ -17,6 +18,7 @@ import (
 const (
 	lockFile      = "lock"
 	processIDFile = "process-id"
+	threadsFile   = "transactional-threads"
 )
 
 // LockedError is returned by OpenStateDir when another process, or another StateDir of this one, holds the folder.
@@ -103,6 +105,28 @@ func newUUID() string {
 
 // ProcessID identifies this folder's process in the group and in transactional ids. It outlives restarts.
 func (d *StateDir) ProcessID() string { return d.processID }
+
+// RaiseTransactionalThreads writes down that stream threads 1 to n have transactional ids, and returns the highest number that any ever had
+// here, n included. It has to be called before those ids are used: a later start with fewer threads ends what the others have left open.
+func (d *StateDir) RaiseTransactionalThreads(n int) (highest int, err error) {
+	path := filepath.Join(d.path, threadsFile)
+	b, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		if highest, err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil || highest < 1 {
+			return 0, fmt.Errorf("%s holds no number of threads; delete the file to have it made anew", path)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return 0, fmt.Errorf("read the number of threads: %w", err)
+	}
+	if n <= highest {
+		return highest, nil
+	}
+	if err := atomicfile.Write(path, []byte(strconv.Itoa(n)+"\n"), fileMode); err != nil {
+		return 0, fmt.Errorf("write the number of threads: %w", err)
+	}
+	return n, nil
+}
 
 // TaskDir is the folder of a task, such as 1_0.
 func (d *StateDir) TaskDir(taskID string) string { return filepath.Join(d.path, taskID) }

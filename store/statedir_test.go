@@ -120,6 +120,35 @@ func TestProcessID(t *testing.T) {
 	noError(t, d.Close())
 }
 
+// The number of threads only ever grows: a start with fewer learns how many there were.
+func TestTransactionalThreads(t *testing.T) {
+	dir := t.TempDir()
+	for _, step := range []struct{ today, want int }{{0, 0}, {2, 2}, {4, 4}, {1, 4}, {0, 4}, {5, 5}} {
+		d, err := OpenStateDir(dir)
+		noError(t, err)
+		got, err := d.RaiseTransactionalThreads(step.today)
+		noError(t, err)
+		if got != step.want {
+			t.Errorf("with %d threads: the highest ever is %d, want %d", step.today, got, step.want)
+		}
+		noError(t, d.Close())
+	}
+	d, err := OpenStateDir(dir)
+	noError(t, err)
+	defer func() { noError(t, d.Close()) }()
+	path := filepath.Join(dir, threadsFile)
+	for _, torn := range []string{"", "many", "0", "-3"} {
+		noError(t, os.WriteFile(path, []byte(torn), fileMode))
+		if _, err := d.RaiseTransactionalThreads(2); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("a file with %q: %v", torn, err)
+		}
+	}
+	noError(t, os.Remove(path)) // the cure that the error names
+	if got, err := d.RaiseTransactionalThreads(2); err != nil || got != 2 {
+		t.Errorf("after the cure %d, %v", got, err)
+	}
+}
+
 func TestTasks(t *testing.T) {
 	d, err := OpenStateDir(filepath.Join(t.TempDir(), "app"))
 	noError(t, err)

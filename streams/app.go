@@ -27,13 +27,15 @@ type App struct {
 
 	client *kafka.Client
 	state  *store.StateDir
+	locks  taskLocks
+	sums   offsetSums
 
-	// tombstoneRetention is by changelog topic; set before the first task starts.
-	tombstoneRetention map[string]time.Duration
+	standbys *standbys
 
-	// mu keeps the listener's calls apart and guards current.
+	// mu keeps the listener's calls apart and guards what follows.
 	mu      sync.Mutex
 	current State
+	threads []threadStatus // by index, less one
 }
 
 // NewApp checks the configuration and ties it to the topology. It does not talk to a broker.
@@ -51,7 +53,10 @@ func NewApp(t *Topology, cfg Config) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &App{topology: t, cfg: cfg, log: cfg.Logger, observers: observers, current: StateCreated, repartition: map[string]bool{}}
+	a := &App{
+		topology: t, cfg: cfg, log: cfg.Logger, observers: observers, repartition: map[string]bool{},
+		current: StateCreated, threads: make([]threadStatus, cfg.Threads),
+	}
 	for _, r := range t.repartitions {
 		a.repartition[a.decorate(r.name)] = true
 	}
@@ -85,6 +90,10 @@ func (a *App) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, a.state.Close()) }()
 
+	if err := a.sums.load(a.state); err != nil {
+		a.log.Warn("not all state files can be read; tasks may move without need", "error", err)
+	}
+
 	a.setState(StateRebalancing)
 	err = a.run(ctx)
 	if err != nil {
@@ -98,7 +107,8 @@ func (a *App) Run(ctx context.Context) (err error) {
 
 func (a *App) run(ctx context.Context) error {
 	client, err := kafka.New(ctx, kafka.Config{
-		Seeds: a.cfg.Bootstrap, ClientID: a.cfg.ClientID, TLS: a.cfg.TLS, SASL: a.cfg.SASL, RetryTimeout: a.cfg.RetryTimeout, Logger: a.log,
+		Seeds: a.cfg.Bootstrap, ClientID: a.cfg.ClientID, Security: kafka.Security{TLS: a.cfg.TLS, SASL: a.cfg.SASL},
+		RetryTimeout: a.cfg.RetryTimeout, Logger: a.log,
 	})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -114,8 +124,17 @@ func (a *App) run(ctx context.Context) error {
 		}
 		return err
 	}
+	if err := a.endFormerTransactions(ctx); err != nil {
+		return err
+	}
+	return a.besideStandbys(ctx, a.runThreads)
+}
 
-	// A clean stop still has to talk to the broker, so the work's context outlives ctx by stopTimeout.
+// runThreads runs the stream threads until ctx ends or one of them fails, which stops the others: cleanly, so that they commit.
+func (a *App) runThreads(ctx context.Context) error {
+	stop, stopThreads := context.WithCancel(ctx)
+	defer stopThreads()
+	// A clean stop still has to talk to the broker, so the work's context outlives stop by stopTimeout.
 	work, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
 	done := make(chan struct{})
@@ -124,11 +143,13 @@ func (a *App) run(ctx context.Context) error {
 	defer close(done)
 	watch.Go(func() {
 		select {
-		case <-ctx.Done():
+		case <-stop.Done():
 		case <-done:
 			return
 		}
-		a.setState(StatePendingShutdown)
+		if ctx.Err() != nil {
+			a.setState(StatePendingShutdown)
+		}
 		deadline := time.NewTimer(stopTimeout)
 		defer deadline.Stop()
 		select {
@@ -138,11 +159,24 @@ func (a *App) run(ctx context.Context) error {
 		}
 	})
 
-	th, err := newThread(a, 1)
-	if err != nil {
-		return err
+	errs := make([]error, a.cfg.Threads)
+	var threads sync.WaitGroup
+	for i := range errs {
+		threads.Go(func() {
+			err := newThread(a, i+1).run(stop, work)
+			if err == nil {
+				return
+			}
+			if len(errs) > 1 {
+				err = fmt.Errorf("stream thread %d: %w", i+1, err)
+			}
+			errs[i] = err
+			a.setState(StatePendingError)
+			stopThreads()
+		})
 	}
-	return th.run(ctx, work)
+	threads.Wait()
+	return errors.Join(errs...)
 }
 
 // awaitTopics waits a while for source and sink topics that do not exist, since they may be under creation, and then names them.
@@ -175,34 +209,4 @@ func (a *App) awaitTopics(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// listen calls the listener, one call at a time.
-func (a *App) listen(call func(*Listener)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	call(&a.cfg.Listener)
-}
-
-func (a *App) waiting(reason string) {
-	a.log.Info("waiting", "reason", reason)
-	a.listen(func(l *Listener) {
-		if l.Waiting != nil {
-			l.Waiting(reason)
-		}
-	})
-}
-
-// setState moves the application to a state and tells the listener. Once it stops, it does not go back to running.
-func (a *App) setState(to State) {
-	a.listen(func(l *Listener) {
-		from := a.current
-		if from == to || from == StatePendingShutdown && (to == StateRunning || to == StateRebalancing) {
-			return
-		}
-		a.current = to
-		if l.StateChanged != nil {
-			l.StateChanged(StateChange{from, to})
-		}
-	})
 }

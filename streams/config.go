@@ -41,6 +41,19 @@ type Config struct {
 	Bootstrap []string
 	TLS       *tls.Config    // nil: plain text
 	SASL      sasl.Mechanism // nil: no authentication
+	// Threads (num.stream.threads) is how many stream threads share the tasks of this instance. Each is a member of the group with a producer
+	// of its own. User functions, serdes, extractors and observers are called by all of them at the same time; processors and stores are each
+	// a task's own. More threads than tasks have nothing to do.
+	Threads int
+	// StandbyReplicas (num.standby.replicas) is how many warm copies of each task's stores other processes keep, so that one of them can take
+	// the task over without a restore. The setting of the group's leader counts, so give all instances the same.
+	StandbyReplicas int
+	// GroupInstanceID (group.instance.id) makes the threads static members of the group, as <id>-<thread> (KIP-345): after a clean stop, or a
+	// crash, their tasks wait for them for SessionTimeout, and a restart within that time is no rebalance for the others. Each instance needs
+	// an id of its own. "": a clean stop gives the tasks to the others at once.
+	GroupInstanceID string
+	// LeaveGroup lets a clean stop of static members leave the group, as those of an instance that does not come back should.
+	LeaveGroup bool
 	// StateDir (state.dir) holds a folder per application id. One process at a time may use an application's folder.
 	StateDir string
 	// ProcessingGuarantee (processing.guarantee).
@@ -53,11 +66,15 @@ type Config struct {
 	// CommitIdle (commit.idle.ms) commits this long after the input has drained, if anything was processed since the last commit, so that
 	// results of a lone record need not wait for CommitInterval. Negative: off.
 	CommitIdle time.Duration
-	// CacheMaxBytes (statestore.cache.max.bytes) is the size of the write-back cache above the stores. A cache over it commits early. With 0
+	// CacheMaxBytes (statestore.cache.max.bytes) is the size of the write-back cache above the stores, divided equally among the threads. A
+	// cache over its part commits early. With 0
 	// there is none: each change of a table goes to its changelog and downstream at once, so each input has an output of its own.
 	CacheMaxBytes int64
 	// BufferedRecords (buffered.records.per.partition) is how many records wait in a partition's queue before it is not fetched any more.
 	BufferedRecords int
+	// MaxPollRecords (max.poll.records) is how many records a sub-topology may process in one go, before the others, commits and fetch answers
+	// have their turn.
+	MaxPollRecords int
 	// ReplicationFactor (replication.factor) of internal topics; -1 leaves it to the broker.
 	ReplicationFactor int16
 	// AutoOffsetReset (auto.offset.reset). Only for a partition without committed offset: an offset that has become out of range stops the
@@ -94,16 +111,19 @@ type Config struct {
 	Logger    *slog.Logger // default: discard
 	Listener  Listener     // what the application reports; see there
 	Observers []*Observer  // hooks around processors
+	Failpoint *Failpoint   // for tests of applications: a hook inside commits
 }
 
 // DefaultConfig is Java Kafka Streams' configuration where it has one. ApplicationID, Bootstrap and StateDir have no default.
 func DefaultConfig() Config {
 	return Config{
+		Threads:                            1,
 		ProcessingGuarantee:                AtLeastOnce,
 		TransactionTimeout:                 10 * time.Second,
 		CommitIdle:                         5 * time.Millisecond,
 		CacheMaxBytes:                      10 << 20,
 		BufferedRecords:                    4000,
+		MaxPollRecords:                     1000,
 		ReplicationFactor:                  -1,
 		AutoOffsetReset:                    ResetEarliest,
 		ErrorHandler:                       DeadLetters,
@@ -120,16 +140,19 @@ func DefaultConfig() Config {
 	}
 }
 
-// overlayBytes bounds the changes that wait for a commit. They are in memory also where no cache holds back their output.
+// overlayBytes bounds the changes of one thread that wait for a commit. They are in memory also where no cache holds back their output.
 func (c *Config) overlayBytes() int64 {
 	if c.CacheMaxBytes == 0 {
-		return DefaultConfig().CacheMaxBytes
+		return DefaultConfig().CacheMaxBytes / int64(c.Threads)
 	}
-	return c.CacheMaxBytes
+	return c.CacheMaxBytes / int64(c.Threads)
 }
 
 // applicationID is what may stand in a topic name, since internal topics begin with it.
 var applicationID = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,200}$`)
+
+// groupInstanceID is what brokers take, with room for the number of a thread.
+var groupInstanceID = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,240}$`)
 
 // validate is called once, by NewApp.
 func (c *Config) validate() error {
@@ -142,6 +165,15 @@ func (c *Config) validate() error {
 	}
 	if len(c.Bootstrap) == 0 {
 		bad("bootstrap.servers", "no broker address given")
+	}
+	if c.Threads < 1 {
+		bad("num.stream.threads", "%d: at least 1", c.Threads)
+	}
+	if c.StandbyReplicas < 0 {
+		bad("num.standby.replicas", "%d: at least 0", c.StandbyReplicas)
+	}
+	if c.GroupInstanceID != "" && !groupInstanceID.MatchString(c.GroupInstanceID) {
+		bad("group.instance.id", "%q: up to 240 letters, digits, dots, dashes and underscores", c.GroupInstanceID)
 	}
 	if c.StateDir == "" {
 		bad("state.dir", "no folder given")
@@ -203,8 +235,12 @@ func (c *Config) validate() error {
 	if c.BufferedRecords < 1 {
 		bad("buffered.records.per.partition", "%d: at least 1", c.BufferedRecords)
 	}
+	if c.MaxPollRecords < 1 {
+		bad("max.poll.records", "%d: at least 1", c.MaxPollRecords)
+	}
 	if c.ReplicationFactor == 0 || c.ReplicationFactor < -1 {
 		bad("replication.factor", "%d: -1 (the broker's default) or at least 1", c.ReplicationFactor)
 	}
+	errs = append(errs, c.Failpoint.validate(c.ProcessingGuarantee))
 	return errors.Join(errs...)
 }

@@ -153,12 +153,13 @@ func (t *driverTask) process(next delivery) error {
 	}
 	t.ctx.topic, t.ctx.partition, t.ctx.offset, t.ctx.timestamp = in.topic, in.partition, in.offset, ts
 	p.partitionTime = max(p.partitionTime, ts)
+	t.scheduled.see(ts)
 	if err := source.process(t.ctx); err != nil {
 		return t.bury(&in, p, badKey(err))
 	}
 	p.next = in.offset + 1
 	t.positions[next.topic] = p
-	_, err = t.scheduled.advance(t.ctx, ts)
+	_, err = t.scheduled.advance(t.ctx)
 	return err
 }
 

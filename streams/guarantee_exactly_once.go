@@ -20,18 +20,59 @@ func (exactlyOnce) finish(ctx context.Context, th *thread, offsets map[kafka.Top
 	if err := th.checkOwnership(); err != nil {
 		return err
 	}
-	err := th.producer.Commit(ctx, offsets, th.member.Meta())
+	if err := th.reach(ctx, StageBeforeOffsetCommit); err != nil {
+		return err
+	}
+	err := th.producer.SendOffsets(ctx, offsets, th.member.Meta())
+	if err == nil {
+		err = th.reach(ctx, StageAfterOffsetCommit)
+	}
+	if err == nil {
+		err = th.producer.Commit(ctx, nil, kafka.GroupMeta{})
+	}
 	// Never infer from a failed commit what was committed: whatever the error, the tasks go on from the offsets that the group has.
 	if errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.UnknownMemberID) || errors.Is(err, kafka.RebalanceInProgress) {
 		return fmt.Errorf("%w: the group moved on without this member: %w", errLost, err)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return th.reach(ctx, StageAfterEndTransaction)
 }
 
 // transactionalID of a stream thread. The process id lasts as long as the state folder, so a restarted process ends at once, by
 // InitProducerId, the transaction in which it was killed.
 func (a *App) transactionalID(thread int) string {
 	return fmt.Sprintf("%s-%s-%d", a.cfg.ApplicationID, a.state.ProcessID(), thread)
+}
+
+// endFormerTransactions ends what stream threads that were and are not any more may have left open: those with a number above today's, or all
+// of them if this start works at least once. Nobody else would before the coordinator's timeout, and until then input and restores that are
+// read committed stand still. A thread of today ends the transaction of its number itself, see newProducer.
+func (a *App) endFormerTransactions(ctx context.Context) error {
+	today := 0
+	if a.cfg.ProcessingGuarantee == ExactlyOnce {
+		today = a.cfg.Threads
+	}
+	former, err := a.state.RaiseTransactionalThreads(today)
+	if err != nil {
+		return err
+	}
+	for i := today + 1; i <= former; i++ {
+		a.endTransaction(ctx, a.transactionalID(i), "a former stream thread")
+	}
+	return nil
+}
+
+// endTransaction aborts what is open under a transactional id. A failure costs time only: the coordinator's timeout does it too.
+func (a *App) endTransaction(ctx context.Context, id, of string) {
+	err := a.client.EndTransaction(ctx, id, a.cfg.TransactionTimeout)
+	switch {
+	case err == nil:
+		a.log.Info("ended the transaction of "+of, "transactional id", id)
+	case ctx.Err() == nil:
+		a.log.Warn("the transaction of "+of+" could not be ended; its timeout does that", "transactional id", id, "error", err)
+	}
 }
 
 // transactionFailed tells errors after which the transaction is thrown away and the same tasks start again from the last commit. The
@@ -74,12 +115,7 @@ func (a *App) endDeadTransactions(ctx context.Context, members []memberInfo) (al
 	}
 	slices.Sort(alive)
 	for id := range dead {
-		// A failure costs time only: the coordinator's timeout ends the transaction too.
-		if err := a.client.EndTransaction(ctx, id, a.cfg.TransactionTimeout); err != nil {
-			a.log.Warn("the transaction of a dead member could not be ended; its timeout does that", "transactional id", id, "error", err)
-			continue
-		}
-		a.log.Info("ended the transaction of a member that is gone", "transactional id", id)
+		a.endTransaction(ctx, id, "a member that is gone")
 	}
 	return alive
 }

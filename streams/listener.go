@@ -49,6 +49,9 @@ type StateChange struct{ From, To State }
 type Task struct {
 	ID         TaskID
 	Partitions []TopicPartition
+	Thread     int // number of the stream thread that has it, from 1; 0 for a standby
+	// Standby says that this is a warm copy of a task that another process works on. Its partitions are the changelogs that it follows.
+	Standby bool
 }
 
 // RestoreStart opens the restore of one store from one changelog partition. There is one at each start of a task, also when From equals To.
@@ -80,6 +83,17 @@ type RestoreProgress struct {
 	From, Position, To int64
 	Rate               float64       // offsets a second since the restore began
 	ETA                time.Duration // to the end at that rate; 0 if the rate is
+}
+
+// StandbyUpdate is a batch of changelog records that a standby has written, or none when it finds itself at the end. It has all there is of
+// committed records if Position is End.
+type StandbyUpdate struct {
+	Task      TaskID
+	Store     string
+	Changelog TopicPartition
+	Records   int64
+	// Offsets: what comes next in the changelog, and its end for readers of committed records when the batch was fetched.
+	Position, End int64
 }
 
 // Commit is a successful commit of one thread.
@@ -118,12 +132,16 @@ func (e TaskExcused) String() string {
 }
 
 // Listener is told what an application does. Nil fields are not called. Calls come from the application's goroutines, one at a time, and
-// hold up the work while they run.
+// hold up the work of all stream threads while they run.
 type Listener struct {
-	StateChanged  func(StateChange)
-	TasksAssigned func([]Task) // all tasks owned now, in task order; once per rebalance
+	StateChanged func(StateChange)
+	// TasksAssigned has all tasks of all threads, in task order, once per rebalance: when the last thread knows its own.
+	TasksAssigned func([]Task)
 	RestoreStart  func(RestoreStart)
 	RestoreEnd    func(RestoreEnd)
+	// StandbysAssigned has all standbys of this application, in task order, whenever an assignment has changed them.
+	StandbysAssigned func([]Task)
+	StandbyUpdated   func(StandbyUpdate)
 	// RestoreProgress is called about twice a second for each restore that takes longer than a second.
 	RestoreProgress func(RestoreProgress)
 	// RestoreSuspended is called for a restore whose task is given up before the end. It goes on from there when the task is here again.

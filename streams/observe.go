@@ -6,7 +6,8 @@ import (
 )
 
 // Observer watches the records of one node without adding a node, which would burn an index and change the
-// description and every later name. It is the engine's form of Java's processor.wrapper.class.
+// description and every later name. It is the engine's form of Java's processor.wrapper.class. There is one for all tasks, so with several
+// stream threads it is called by several at the same time.
 type Observer struct {
 	node string
 	// A process[K, V] each, or nil: their types are checked against the node's when a task binds the topology.

@@ -157,10 +157,11 @@ func (b *bench) feed(topic, key, value string, ts int64, headers ...Header) erro
 	if err != nil {
 		return err
 	}
+	b.scheduled.see(at)
 	if err := b.sources[topic].process(b.ctx); err != nil {
 		return err
 	}
-	_, err = b.scheduled.advance(b.ctx, at)
+	_, err = b.scheduled.advance(b.ctx)
 	return err
 }
 

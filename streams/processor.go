@@ -147,8 +147,8 @@ func (c *ProcessorContext[K, V]) Schedule(interval time.Duration, by Punctuation
 // timestamp is the time of the punctuation, in Init the wall clock.
 func (c *ProcessorContext[K, V]) Context() *Context { return c.ctx }
 
-// StreamTime is the task's stream time in milliseconds since 1970: the largest timestamp of the records that it has
-// processed, or -1. It survives restarts with the committed offsets.
+// StreamTime is the task's stream time in milliseconds since 1970: the largest timestamp of its records up to
+// the one at work, or -1. It survives restarts with the committed offsets.
 func (c *ProcessorContext[K, V]) StreamTime() int64 { return c.rt.punctuations().streamTime }
 
 // KeyValueStore is a store for processors, part of a topology. It is Java's keyValueStoreBuilder over a

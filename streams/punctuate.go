@@ -61,9 +61,11 @@ func (p *punctuations) schedule(n *node, interval time.Duration, by PunctuationT
 	return s, nil
 }
 
-// advance takes a processed record's timestamp into the stream time and makes the calls that are due by it.
-func (p *punctuations) advance(ctx *Context, timestamp int64) (called bool, err error) {
-	p.streamTime = max(p.streamTime, timestamp)
+// see takes a record's timestamp into the stream time, before the record is processed (Kafka Streams 4.3.1, PartitionGroup.nextRecord).
+func (p *punctuations) see(timestamp int64) { p.streamTime = max(p.streamTime, timestamp) }
+
+// advance makes the calls that are due by the stream time.
+func (p *punctuations) advance(ctx *Context) (called bool, err error) {
 	return p.stream.run(ctx, p.streamTime)
 }
 

@@ -2,9 +2,6 @@ package streams
 
 import "time"
 
-// roundRecords is how many records one sub-topology may process before the next one, commits and fetch answers have their turn.
-const roundRecords = 1000
-
 // group is the tasks of one sub-topology in one thread.
 type group struct {
 	sub   *subtopology
@@ -14,21 +11,21 @@ type group struct {
 	aligned bool
 }
 
-// run processes up to roundRecords records of the group and says how many it did.
-func (g *group) run(now int64, maxWait time.Duration) (int, error) {
+// run processes up to limit records of the group and says how many it did.
+func (g *group) run(now int64, maxWait time.Duration, limit int) (int, error) {
 	if !g.aligned {
-		return g.runEach(now)
+		return g.runEach(now, limit)
 	}
 	done := 0
-	for done < roundRecords {
+	for done < limit {
 		if g.mustWait(now, maxWait) {
 			return done, nil
 		}
-		best, limit := g.earliest(now)
+		best, upTo := g.earliest(now)
 		if best == nil {
 			return done, nil
 		}
-		n, err := best.runUntil(now, limit, roundRecords-done)
+		n, err := best.runUntil(now, upTo, limit-done)
 		done += n
 		if err != nil {
 			return done, err
@@ -37,13 +34,13 @@ func (g *group) run(now int64, maxWait time.Duration) (int, error) {
 	return done, nil
 }
 
-func (g *group) runEach(now int64) (int, error) {
+func (g *group) runEach(now int64, limit int) (int, error) {
 	done := 0
 	for _, t := range g.tasks {
 		if t.state != taskRunning {
 			continue
 		}
-		n, err := t.runUntil(now, alignment{key: maxTime}, max(1, roundRecords/len(g.tasks)))
+		n, err := t.runUntil(now, alignment{key: maxTime}, max(1, limit/len(g.tasks)))
 		done += n
 		if err != nil {
 			return done, err

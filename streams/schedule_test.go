@@ -73,7 +73,7 @@ func (s *scheduling) answer(task int, end int64, timestamps ...int64) {
 func (s *scheduling) run(t *testing.T, now int64, want ...string) {
 	t.Helper()
 	s.seen = nil
-	if _, err := s.group.run(now, 5*time.Second); err != nil {
+	if _, err := s.group.run(now, 5*time.Second, 1000); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, s.seen); diff != "" {
@@ -87,6 +87,30 @@ const wall = int64(1_000_000)
 func TestAlignedTasksRunInTimeOrder(t *testing.T) {
 	s := newScheduling([]int64{10, 40, 50}, []int64{20, 30, 40}, []int64{15})
 	s.run(t, wall, "p0@10", "p2@15", "p1@20", "p1@30", "p0@40", "p1@40", "p0@50")
+}
+
+// A turn ends after max.poll.records, and the next one goes on in the same order. Tasks that are not aligned share it.
+func TestTurnEndsAtTheLimit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		aligned     bool
+		first, then []string
+	}{
+		"aligned":     {true, []string{"p0@10", "p1@20", "p1@30", "p0@40"}, []string{"p0@50", "p0@60"}},
+		"not aligned": {false, []string{"p0@10", "p0@40", "p1@20", "p1@30"}, []string{"p0@50", "p0@60"}},
+	} {
+		s := newScheduling([]int64{10, 40, 50, 60}, []int64{20, 30})
+		s.group.aligned = tt.aligned
+		for _, want := range [][]string{tt.first, tt.then} {
+			s.seen = nil
+			done, err := s.group.run(wall, 5*time.Second, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, s.seen); diff != "" || done != len(want) {
+				t.Errorf("%s: %d processed (-want +got):\n%s", name, done, diff)
+			}
+		}
+	}
 }
 
 func TestUnknownPartitionHoldsTheOthers(t *testing.T) {
@@ -167,7 +191,7 @@ func TestTaskMergesItsPartitions(t *testing.T) {
 // A record that cannot be taken stops the task when its turn comes, not when it is read: what lies before it is processed first.
 func TestBadRecordTakesEffectInItsTurn(t *testing.T) {
 	s := newScheduling([]int64{10, badRecord, 30})
-	_, err := s.group.run(wall, time.Second)
+	_, err := s.group.run(wall, time.Second, 1000)
 	if err == nil || err.Error() != "bad record" {
 		t.Errorf("error %v", err)
 	}

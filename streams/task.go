@@ -75,17 +75,12 @@ func (c *streamClock) resume(db *store.DB, repartitionTime int64) {
 	c.restore(at)
 }
 
-// newTask opens the task's stores and binds its graph. Queues get their positions, and stores their content, afterwards.
-func newTask(th *thread, id TaskID) (*task, error) {
-	t := &task{id: id, thread: th, sub: th.app.topology.subs[id.Subtopology], ctx: &Context{taskID: id.String()}}
+// newTask binds the task's graph to its stores. Queues get their positions, and stores their content, afterwards.
+func newTask(th *thread, id TaskID, db *store.DB) (*task, error) {
+	t := &task{id: id, thread: th, sub: th.app.topology.subs[id.Subtopology], db: db, ctx: &Context{taskID: id.String()}}
 	t.scheduled = newPunctuations(wallClock)
-	db, err := store.Open(th.app.state.TaskDir(id.String()), t.sub.storeSpecs(t.uncached()), store.Options{Budget: th.budget, Logger: th.log})
-	if err != nil {
-		return nil, fmt.Errorf("task %s: %w", id, err)
-	}
-	t.db = db
 	for _, s := range t.sub.stores {
-		if s.Logged && s.sourceTopic == "" {
+		if hasChangelog(s) {
 			tp := kafka.TopicPartition{Topic: th.app.changelogTopic(s), Partition: id.Partition}
 			t.changelogs = append(t.changelogs, &changelog{task: t, store: s.Name, tp: tp})
 		}
@@ -138,7 +133,7 @@ func (t *task) partitions() []kafka.TopicPartition {
 }
 
 func (t *task) describe() Task {
-	out := Task{ID: t.id}
+	out := Task{ID: t.id, Thread: t.thread.index}
 	for _, q := range t.queues {
 		out.Partitions = append(out.Partitions, TopicPartition(q.tp))
 	}
@@ -155,7 +150,9 @@ func (t *task) observer(node string) *Observer {
 	return t.thread.app.observers[node]
 }
 
-func (t *task) uncached() bool { return t.thread.app.cfg.CacheMaxBytes == 0 }
+func (t *task) uncached() bool { return t.thread.app.uncached() }
+
+func (a *App) uncached() bool { return a.cfg.CacheMaxBytes == 0 }
 
 func (t *task) onFlush(node string, flush func(*Context) error) {
 	t.flushers = append(t.flushers, flusher{node, flush})

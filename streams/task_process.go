@@ -52,13 +52,13 @@ func (t *task) process(q *queue) error {
 		t.checkPartition(q, r)
 	}
 	t.ctx.topic, t.ctx.partition, t.ctx.offset, t.ctx.timestamp = q.tp.Topic, q.tp.Partition, r.Offset, q.headTime
+	t.scheduled.see(q.headTime)
 	if err := q.source.process(t.ctx); err != nil {
 		return t.bury(t.thread.work, q, badKey(err))
 	}
-	timestamp := q.headTime
 	q.pop()
 	t.processed++
-	called, err := t.scheduled.advance(t.ctx, timestamp)
+	called, err := t.scheduled.advance(t.ctx)
 	t.punctuated = t.punctuated || called
 	return err
 }

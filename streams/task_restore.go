@@ -3,7 +3,6 @@ package streams
 import (
 	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/store"
@@ -20,11 +19,9 @@ type restore struct {
 	started  time.Time
 	asOf     time.Time // until when the local state had seen the changelog to its end; the start for a rebuild
 
-	entries   []store.Entry // up to log.next, not yet in the store
-	collected int           // their size in bytes
-
-	fetching bool      // it has its turn, see restoresAtOnce
-	told     time.Time // of the last progress event
+	batch    changelogBatch // up to log.next
+	fetching bool           // it has its turn, see restoresAtOnce
+	told     time.Time      // of the last progress event
 	stall    stall
 }
 
@@ -34,35 +31,56 @@ type bounds struct{ start, end int64 }
 // planRestore decides from where to restore. Local state that does not fit the changelog is thrown away, and why is said.
 func (t *task) planRestore(log *changelog, b bounds, retention time.Duration, now time.Time) (*restore, error) {
 	r := &restore{task: t, log: log, from: b.start, to: b.end, started: now, asOf: now}
-	pos, known := t.db.Position(log.store)
+	check := localState{db: t.db, store: log.store, topicID: log.id, bounds: b, retention: retention, hadOffsets: t.hadOffsets}
+	pos, reason, err := check.usable(now)
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", t.id, err)
+	}
+	r.reason = reason
+	if pos != nil {
+		r.from, r.asOf = pos.Next, pos.CommittedAt
+	}
+	log.next = r.from
+	return r, nil
+}
+
+// localState is what a store on the disk has to fit if its changelog is to be read on from where the store is.
+type localState struct {
+	db         *store.DB
+	store      string
+	topicID    [16]byte
+	bounds     bounds
+	retention  time.Duration // of tombstones in the changelog; 0 if it is not compacted
+	hadOffsets bool          // the group had a committed offset for the task
+}
+
+// usable returns the position of a store that fits. One that does not, for the reason that is given, is emptied: it begins at the
+// changelog's start, as does one that was empty, for no reason.
+func (s localState) usable(now time.Time) (pos *store.Position, reason string, err error) {
+	at, known := s.db.Position(s.store)
 	switch {
 	case !known:
-		if r.reason = t.db.Recovered(); r.reason == "" && !t.db.Empty(log.store) {
-			r.reason = "the state file does not say how far it got"
+		if reason = s.db.Recovered(); reason == "" && !s.db.Empty(s.store) {
+			reason = "the state file does not say how far it got"
 		}
-	case pos.TopicID != log.id:
-		r.reason = "the changelog topic was deleted and created again"
-	case pos.Next > b.end:
-		r.reason = fmt.Sprintf("the local state is at offset %d, beyond the changelog's end %d", pos.Next, b.end)
-	case pos.Next < b.start:
-		r.reason = fmt.Sprintf("the local state is at offset %d, the changelog starts at %d", pos.Next, b.start)
-	case !t.hadOffsets && pos.CommittedAt.IsZero():
-		r.reason = "an earlier restore was never followed by a commit"
-	case retention > 0 && !pos.CommittedAt.IsZero() && now.Sub(pos.CommittedAt) > retention-tombstoneMargin:
-		r.reason = fmt.Sprintf("the last commit is of %s: tombstones since then may be gone from the compacted changelog",
-			pos.CommittedAt.UTC().Format(time.RFC3339))
+	case at.TopicID != s.topicID:
+		reason = "the changelog topic was deleted and created again"
+	case at.Next > s.bounds.end:
+		reason = fmt.Sprintf("the local state is at offset %d, beyond the changelog's end %d", at.Next, s.bounds.end)
+	case at.Next < s.bounds.start:
+		reason = fmt.Sprintf("the local state is at offset %d, the changelog starts at %d", at.Next, s.bounds.start)
+	case !s.hadOffsets && at.CommittedAt.IsZero():
+		reason = "an earlier restore was never followed by a commit"
+	case s.retention > 0 && !at.CommittedAt.IsZero() && now.Sub(at.CommittedAt) > s.retention-tombstoneMargin:
+		reason = fmt.Sprintf("the last commit is of %s: tombstones since then may be gone from the compacted changelog",
+			at.CommittedAt.UTC().Format(time.RFC3339))
 	default:
-		r.from, r.asOf = pos.Next, pos.CommittedAt
-		log.next = pos.Next
-		return r, nil
+		return &at, "", nil
 	}
-	log.next = b.start
-	if known || r.reason != "" {
-		if err := t.db.Reset(log.store); err != nil {
-			return nil, fmt.Errorf("task %s: %w", t.id, err)
-		}
+	if known || reason != "" {
+		err = s.db.Reset(s.store)
 	}
-	return r, nil
+	return nil, reason, err
 }
 
 // tombstoneMargin keeps clear of the moment at which the broker may drop tombstones.
@@ -113,30 +131,14 @@ func (r *restore) apply(f kafka.Fetched, limit int, now time.Time) (bool, error)
 			next = r.to
 			break
 		}
-		if rec.Key == nil {
-			r.task.thread.log.Warn("skipping a changelog record without a key", "partition", r.log.tp.String(), "offset", rec.Offset)
-			continue
-		}
-		e := store.Entry{Key: rec.Key, Value: rec.Value, Timestamp: rec.Timestamp}
-		if r.log.source != nil {
-			in := inputOf(r.log.tp, rec)
-			var err error
-			if e.Timestamp, err = r.log.source.load(&in, noTime); err != nil {
-				continue // it went to the dead letters when its turn came
-			}
-		}
-		r.entries = append(r.entries, e)
-		r.collected += len(e.Key) + len(e.Value) + entryOverhead
+		r.batch.add(r.log, rec, r.task.thread.log)
 	}
 	r.log.next = next
-	if next < r.to && r.collected < limit {
+	if next < r.to && r.batch.bytes < limit {
 		return false, nil
 	}
 	return next >= r.to, r.put(now)
 }
-
-// entryOverhead is what an entry takes beside its key and value.
-const entryOverhead = int(unsafe.Sizeof(store.Entry{}))
 
 // put writes the collected entries and the position after them.
 func (r *restore) put(now time.Time) error {
@@ -149,11 +151,7 @@ func (r *restore) put(now time.Time) error {
 			pos.CommittedAt = now
 		}
 	}
-	if _, err := r.task.db.Restore(r.log.store, r.entries, pos); err != nil {
-		return fmt.Errorf("restore of %s: %w", r.log.tp, err)
-	}
-	r.restored += int64(len(r.entries)) // also those of windows that have expired: the original counts what it replays
-	clear(r.entries)                    // they hold fetch answers
-	r.entries, r.collected = r.entries[:0], 0
-	return nil
+	restored, err := r.batch.put(r.task.db, r.log, pos)
+	r.restored += restored
+	return err
 }

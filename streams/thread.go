@@ -36,6 +36,10 @@ type thread struct {
 	restores map[kafka.TopicPartition]*restore
 	arrived  []kafka.Fetched         // of restorer, not yet applied
 	topics   map[string]*kafka.Topic // what the tasks read and write, as of the last assignment
+	// tombstoneRetention is how long changelog topics keep tombstones, as of the last assignment; topics that are not compacted are not there.
+	tombstoneRetention map[string]time.Duration
+
+	standbys []TaskID // of the last assignment
 
 	setbacks []time.Time // of the last setbacksWithin
 	// knownTransactions are the transactional ids of all members of the last generation.
@@ -55,7 +59,7 @@ type thread struct {
 	work context.Context //nolint:containedctx // sinks deep in the graph send with it; it ends when the thread aborts
 }
 
-func newThread(a *App, index int) (*thread, error) {
+func newThread(a *App, index int) *thread {
 	th := &thread{
 		app:       a,
 		index:     index,
@@ -73,8 +77,10 @@ func newThread(a *App, index int) (*thread, error) {
 	}
 	th.member = a.client.NewMember(kafka.MemberConfig{
 		Group:             a.cfg.ApplicationID,
+		InstanceID:        a.instanceID(index),
+		LeaveStatic:       a.cfg.LeaveGroup,
 		Protocol:          assignorName,
-		ClientID:          a.cfg.ClientID,
+		ClientID:          fmt.Sprintf("%s-StreamThread-%d-consumer", a.cfg.ClientID, index), // as Java names it
 		Topics:            th.subscription(),
 		SessionTimeout:    a.cfg.SessionTimeout,
 		RebalanceTimeout:  a.cfg.RebalanceTimeout,
@@ -85,7 +91,7 @@ func newThread(a *App, index int) (*thread, error) {
 		Waiting:           a.waiting,
 		Logger:            th.log,
 	})
-	return th, nil
+	return th
 }
 
 // subscription is the sorted list of source topics, repartition topics included.
@@ -103,7 +109,13 @@ func (th *thread) userData() []byte {
 	if err != nil {
 		th.log.Warn("the state folder cannot be listed; tasks may move without need", "error", err)
 	}
-	info := memberInfo{ProcessID: th.app.state.ProcessID(), Tasks: stored, Known: th.knownTransactions}
+	for _, t := range th.tasks {
+		th.app.sums.note(t.id, t.db)
+	}
+	info := memberInfo{
+		ProcessID: th.app.state.ProcessID(), Tasks: stored, Known: th.knownTransactions,
+		Offsets: th.app.sums.byName(), Standbys: formatTaskIDs(th.app.standbys.kept(th.index)),
+	}
 	if th.app.cfg.ProcessingGuarantee == ExactlyOnce {
 		info.Transactions = []string{th.app.transactionalID(th.index)}
 	}
@@ -143,6 +155,9 @@ func (th *thread) run(stop, work context.Context) (err error) {
 	if lerr := th.member.Leave(leave); lerr != nil {
 		th.log.Warn("the group could not be left; it notices after the session timeout", "error", lerr)
 	}
+	if errors.Is(err, kafka.FencedInstanceID) {
+		return &InstanceIDTakenError{th.app.instanceID(th.index), err}
+	}
 	return err
 }
 
@@ -158,7 +173,7 @@ func (th *thread) isolation(topic string) kafka.Isolation {
 // rebalances joins, works until the group wants to rebalance, and joins again.
 func (th *thread) rebalances(stop, work context.Context) error {
 	for {
-		th.app.setState(StateRebalancing)
+		th.app.threadRebalances(th.index)
 		session, err := th.member.Join(stop)
 		if stop.Err() != nil {
 			return th.closeTasks(th.tasks)
@@ -170,12 +185,15 @@ func (th *thread) rebalances(stop, work context.Context) error {
 		if err := json.Unmarshal(session.UserData, &info); err == nil { // else the leader is of another version
 			th.knownTransactions = info.Transactions
 		}
+		th.standbys = parseTaskIDs(info.Standbys)
 		err = th.workOn(stop, work, session)
 		switch {
 		case err == nil: // a rebalance; the tasks are committed
 			th.inPlace = true
 		case errors.Is(err, errStopped):
 			return th.closeTasks(th.tasks)
+		case errors.Is(err, kafka.FencedInstanceID): // to join again would be to fence the other one
+			return err
 		case errors.Is(err, errLost):
 			th.log.Warn("this member has lost its tasks; it joins again and goes on from the last commit", "reason", err)
 			if err := th.recover(work); err != nil {
@@ -195,7 +213,10 @@ func (th *thread) workOn(stop, work context.Context, session kafka.Session) erro
 		if err == nil {
 			err = th.loop(stop, work)
 		}
-		if errors.Is(err, errLost) || !isSetback(err) || work.Err() != nil {
+		switch {
+		case errors.Is(err, errRebalancing):
+			return nil // nothing was processed since the last commit
+		case errors.Is(err, errLost), errors.Is(err, kafka.FencedInstanceID), !isSetback(err), work.Err() != nil:
 			return err
 		}
 		if fatal := th.setback(err, time.Now()); fatal != nil {
@@ -349,7 +370,7 @@ func (th *thread) round(ctx context.Context) (int, error) {
 	now := time.Now()
 	done := 0
 	for _, g := range th.groups {
-		n, err := g.run(now.UnixMilli(), th.app.cfg.TaskTimeAlignmentMaxWait)
+		n, err := g.run(now.UnixMilli(), th.app.cfg.TaskTimeAlignmentMaxWait, th.app.cfg.MaxPollRecords)
 		done += n
 		th.processed += int64(n)
 		if err != nil {
@@ -434,7 +455,7 @@ func (th *thread) reportRunning() {
 			return
 		}
 	}
-	th.app.setState(StateRunning)
+	th.app.threadRunning(th.index)
 }
 
 func (th *thread) send(m kafka.Message) error { return th.producer.Send(th.work, m) }

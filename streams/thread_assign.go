@@ -28,41 +28,39 @@ func (a *App) assign(ctx context.Context, members []kafka.Subscription) (map[str
 	}
 	candidates, infos := make([]candidate, len(members)), make([]memberInfo, len(members))
 	for i, m := range members {
-		c := candidate{id: m.MemberID, owned: map[TaskID]bool{}, stored: map[TaskID]bool{}}
+		c := candidate{id: m.MemberID, owned: map[TaskID]bool{}, stored: map[TaskID]bool{}, sums: map[TaskID]int64{}}
 		info, err := decodeMemberInfo(m.UserData)
 		if err != nil {
 			a.log.Warn("a member's state is not considered in the assignment", "member", m.MemberID, "error", err)
 		}
 		infos[i] = info
-		for _, text := range info.Tasks {
-			var id TaskID
-			if _, err := fmt.Sscanf(text, "%d_%d", &id.Subtopology, &id.Partition); err == nil {
-				c.stored[id] = true
-			}
+		if c.process = info.ProcessID; c.process == "" {
+			c.process = m.MemberID
+		}
+		c.standby = parseTaskIDs(info.Standbys)
+		for _, id := range parseTaskIDs(info.Tasks) {
+			c.stored[id] = true
+			c.sums[id] = info.Offsets[id.String()]
 		}
 		for _, id := range a.tasksOf(m.Owned) {
 			c.owned[id] = true
 		}
 		candidates[i] = c
 	}
-	userData, err := json.Marshal(assignmentInfo{Transactions: a.endDeadTransactions(ctx, infos)})
-	if err != nil {
-		return nil, err
-	}
+	transactions := a.endDeadTransactions(ctx, infos)
 	out := make(map[string]kafka.MemberAssignment, len(members))
 	tasks := assignTasks(p.tasks, candidates)
+	standbys := a.assignStandbys(p, candidates, tasks)
 	for _, member := range members {
 		var tps []kafka.TopicPartition
 		for _, id := range tasks[member.MemberID] {
-			for _, s := range a.topology.subs[id.Subtopology].sources {
-				for _, topic := range s.topics {
-					if full := a.fullName(topic); id.Partition < p.counts[full] {
-						tps = append(tps, kafka.TopicPartition{Topic: full, Partition: id.Partition})
-					}
-				}
-			}
+			tps = append(tps, a.inputsOf(id, func(topic string) int32 { return p.counts[topic] })...)
 		}
 		slices.SortFunc(tps, kafka.TopicPartition.Compare)
+		userData, err := json.Marshal(assignmentInfo{Transactions: transactions, Standbys: formatTaskIDs(standbys[member.MemberID])})
+		if err != nil {
+			return nil, err
+		}
 		out[member.MemberID] = kafka.MemberAssignment{Partitions: tps, UserData: userData}
 	}
 	return out, nil
@@ -87,21 +85,24 @@ func (a *App) tasksOf(tps []kafka.TopicPartition) []TaskID {
 // join and no generation lies between: else another member may have written its changelog meanwhile, and it starts from the last commit.
 func (th *thread) assigned(ctx context.Context, s kafka.Session) error {
 	want := th.app.tasksOf(s.Partitions)
-	keep := th.inPlace && s.Generation == th.generation+1
+	committed := th.inPlace
+	keep := committed && s.Generation == th.generation+1
 	th.generation, th.inPlace = s.Generation, false
 
-	var kept, gone []*task
+	var kept, demoted, gone []*task
 	for _, t := range th.tasks {
-		if keep && slices.Contains(want, t.id) {
+		switch {
+		case keep && slices.Contains(want, t.id):
 			kept = append(kept, t)
-		} else {
+		case committed && slices.Contains(th.standbys, t.id):
+			demoted = append(demoted, t)
+		default:
 			gone = append(gone, t)
 		}
 	}
 	if err := th.closeTasks(gone); err != nil {
 		return err
 	}
-	th.tasks = kept
 	if err := th.learnTopics(ctx); err != nil {
 		return err
 	}
@@ -114,12 +115,23 @@ func (th *thread) assigned(ctx context.Context, s kafka.Session) error {
 		if slices.ContainsFunc(kept, func(t *task) bool { return t.id == id }) {
 			continue
 		}
-		t, err := newTask(th, id)
+		t, err := th.openTask(ctx, id)
+		if errors.Is(err, errRebalancing) {
+			// What has no position yet cannot be kept, nor what is not this thread's any more.
+			if cerr := th.closeTasks(slices.Concat(fresh, demoted)); cerr != nil {
+				return cerr
+			}
+			return err
+		}
 		if err != nil {
 			return err
 		}
 		th.tasks = append(th.tasks, t)
 		fresh = append(fresh, t)
+	}
+	// After the new tasks, or the standbys that become some of them would be closed.
+	if err := th.startStandbys(demoted); err != nil {
+		return err
 	}
 	slices.SortFunc(th.tasks, func(a, b *task) int { return a.id.compare(b.id) })
 	th.regroup()
@@ -156,11 +168,7 @@ func (th *thread) reportTasks() {
 	for i, t := range th.tasks {
 		tasks[i] = t.describe()
 	}
-	th.app.listen(func(l *Listener) {
-		if l.TasksAssigned != nil {
-			l.TasksAssigned(tasks)
-		}
-	})
+	th.app.threadAssigned(th.index, tasks)
 }
 
 // regroup sorts the tasks by sub-topology. Those that write a repartition topic are worked through in time order.
@@ -210,7 +218,7 @@ func (th *thread) learnTopics(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.tombstoneRetention, err = a.readRetention(ctx, p)
+	th.tombstoneRetention, err = a.readRetention(ctx, p)
 	return err
 }
 
@@ -267,6 +275,7 @@ func (th *thread) closeTasks(tasks []*task) error {
 		if err := t.db.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("task %s: %w", t.id, err))
 		}
+		th.app.locks.unlock(t.id)
 	}
 	th.tasks = slices.DeleteFunc(th.tasks, func(t *task) bool { return slices.Contains(tasks, t) })
 	th.regroup()
@@ -281,6 +290,7 @@ func (th *thread) dropTasks() error {
 		if err := t.db.Abandon(); err != nil {
 			errs = append(errs, fmt.Errorf("task %s: %w", t.id, err))
 		}
+		th.app.locks.unlock(t.id)
 	}
 	th.tasks, th.processed = nil, 0
 	th.regroup()
@@ -288,6 +298,7 @@ func (th *thread) dropTasks() error {
 }
 
 func (th *thread) detach(t *task) {
+	th.app.sums.note(t.id, t.db)
 	for _, q := range t.queues {
 		delete(th.queues, q.tp)
 		delete(th.purgeable, q.tp)

@@ -24,11 +24,19 @@ func (th *thread) commit(ctx context.Context, reason CommitReason) error {
 		return err
 	}
 	start := time.Now()
+	if err := th.reach(ctx, StageCachesNotFlushed); err != nil {
+		return err
+	}
 	var records int64
 	offsets := map[kafka.TopicPartition]kafka.Offset{}
 	for _, t := range th.tasks {
 		if t.state != taskRunning {
 			continue
+		}
+		if th.app.cfg.Failpoint != nil && t == th.lastProcessed() {
+			if err := th.reach(ctx, StageInTransaction); err != nil {
+				return err
+			}
 		}
 		records += t.processed
 		if err := t.flush(); err != nil {
@@ -82,7 +90,13 @@ func (atLeastOnce) finish(ctx context.Context, th *thread, offsets map[kafka.Top
 		}
 		return err
 	}
-	return th.commitOffsets(ctx, offsets)
+	if err := th.reach(ctx, StageBeforeOffsetCommit); err != nil {
+		return err
+	}
+	if err := th.commitOffsets(ctx, offsets); err != nil {
+		return err
+	}
+	return th.reach(ctx, StageAfterOffsetCommit)
 }
 
 // commitBefore commits what precedes the input records whose output was refused, so that the next start meets those records and not all
@@ -183,7 +197,11 @@ func (th *thread) purge(ctx context.Context, now time.Time) {
 	}
 	th.background.Go(func() {
 		defer func() { <-th.purging }()
-		if err := th.app.client.DeleteRecords(ctx, before); err != nil && ctx.Err() == nil {
+		switch err := th.app.client.DeleteRecords(ctx, before); {
+		case err == nil || ctx.Err() != nil:
+		case kafka.IsUnauthorized(err): // no later one will do better, and the topics grow
+			th.log.Warn("repartition topics are not purged", "error", err)
+		default:
 			th.log.Debug("purge of repartition records failed; the next one covers them too", "error", err)
 		}
 	})

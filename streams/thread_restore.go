@@ -70,7 +70,7 @@ func (th *thread) openRestores(ctx context.Context, logs ...*changelog) error {
 		if log.source != nil { // what the group has not committed is processed, not restored (Kafka Streams 4.3.1, StoreChangelogReader)
 			ends[log.tp] = min(ends[log.tp], log.task.committed(log.tp))
 		}
-		r, err := log.task.planRestore(log, bounds{starts[log.tp], ends[log.tp]}, th.app.tombstoneRetention[log.tp.Topic], now)
+		r, err := log.task.planRestore(log, bounds{starts[log.tp], ends[log.tp]}, th.tombstoneRetention[log.tp.Topic], now)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (th *thread) endRestore(r *restore) {
 // saveRestores writes down how far the restores of a task have got.
 func (th *thread) saveRestores(t *task) error {
 	for _, r := range th.restores {
-		if r.task == t && len(r.entries) > 0 {
+		if r.task == t && len(r.batch.entries) > 0 {
 			if err := r.put(time.Now()); err != nil {
 				return err
 			}
