@@ -7,6 +7,7 @@ package brokertest
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"os"
 	"strings"
@@ -44,6 +45,18 @@ func Topics(partitions int32, names ...string) Option { return kfake.SeedTopics(
 
 // Configs sets broker configs on top of those of broker.EmbeddedConfigs.
 func Configs(configs map[string]string) Option { return kfake.BrokerConfigs(configs) }
+
+// Login makes clients log in, by each SASL mechanism that the client speaks.
+func Login(user, password string) []Option {
+	options := []Option{kfake.EnableSASL()}
+	for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"} {
+		options = append(options, kfake.Superuser(mechanism, user, password))
+	}
+	return options
+}
+
+// TLS makes the listeners speak TLS.
+func TLS(config *tls.Config) Option { return kfake.TLS(config) }
 
 // SleepOutOfOrder lets the broker handle other requests of a connection while a control function sleeps.
 func SleepOutOfOrder() Option { return kfake.SleepOutOfOrder() }

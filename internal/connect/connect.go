@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/windowed-order-counter/lab/broker"
+	"github.com/windowed-order-counter/lab/internal/clientconfig"
 	"github.com/windowed-order-counter/lab/internal/kafka"
 )
 
@@ -17,6 +18,9 @@ type Options struct {
 	Kind      string // --broker, "" if not given
 	Bootstrap string // --bootstrap, "" if not given
 	Port      int    // --port, 0 if not given
+	Nodes     int    // --nodes, 0 if not given
+	// Client says how to talk to a cluster that someone else runs. Brokers that the lab starts speak plain text on the loopback interface.
+	Client clientconfig.Config
 	// Progress gets a line for each step of starting a broker.
 	Progress func(line string)
 	Logger   *slog.Logger
@@ -26,6 +30,8 @@ type Options struct {
 type Conn struct {
 	*kafka.Client
 	Broker broker.Record
+	// Security is how the client talks to it.
+	Security kafka.Security
 }
 
 // Bootstrap lists the broker's addresses.
@@ -41,9 +47,9 @@ func (o Options) Choose() (broker.Broker, error) {
 		return nil, err
 	}
 	return broker.New(broker.Config{
-		Dir: o.Dir, Kind: kind, Bootstrap: o.Bootstrap, Port: o.Port, Progress: o.Progress,
+		Dir: o.Dir, Kind: kind, Bootstrap: o.Bootstrap, Port: o.Port, Nodes: o.Nodes, Progress: o.Progress,
 		Probe: func(ctx context.Context, bootstrap string) error {
-			c, err := kafka.New(ctx, kafka.Config{Seeds: seeds(bootstrap)})
+			c, err := kafka.New(ctx, kafka.Config{Seeds: seeds(bootstrap), Security: o.security(o.Bootstrap != "")})
 			if err == nil {
 				c.Close()
 			}
@@ -79,17 +85,40 @@ func Find(ctx context.Context, o Options) (*Conn, error) {
 }
 
 func dial(ctx context.Context, o Options, r broker.Record) (*Conn, error) {
-	client, err := kafka.New(ctx, kafka.Config{Seeds: seeds(r.Bootstrap), Logger: o.Logger})
+	security := o.security(r.Kind == broker.Existing)
+	client, err := kafka.New(ctx, kafka.Config{Seeds: seeds(r.Bootstrap), Security: security, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{Client: client, Broker: r}, nil
+	return &Conn{Client: client, Broker: r, Security: security}, nil
+}
+
+// security is how to talk to a broker.
+func (o Options) security(existing bool) kafka.Security {
+	if existing {
+		return o.Client.Security
+	}
+	return kafka.Security{}
+}
+
+// ConfigVariable names the file of client properties for programs that the lab starts: a secret has no place on a command line, which everyone
+// on the machine can read.
+const ConfigVariable = "LAB_CONFIG"
+
+// Environment is what an instance that is to talk to the broker of c gets beside this process's own. On a broker of the lab's the file of
+// client properties is not for it.
+func (o Options) Environment(c *Conn) []string {
+	if c.Ours() {
+		return []string{ConfigVariable + "="}
+	}
+	return []string{ConfigVariable + "=" + o.Client.File}
 }
 
 // IsGone tells whether err says that no broker could be asked.
 func IsGone(err error) bool {
 	var network *kafka.NetworkError
-	return errors.Is(err, broker.ErrNotRunning) || errors.As(err, &network)
+	var security *kafka.SecurityError
+	return errors.Is(err, broker.ErrNotRunning) || errors.As(err, &network) || errors.As(err, &security)
 }
 
 func seeds(bootstrap string) []string {

@@ -3,7 +3,6 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,16 +12,14 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/sasl"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Config says how to reach a cluster. The zero value of each field but Seeds is usable.
 type Config struct {
-	Seeds    []string       // host:port of one or more brokers
-	ClientID string         // default "lab"
-	TLS      *tls.Config    // nil: plain text
-	SASL     sasl.Mechanism // nil: none
+	Seeds    []string // host:port of one or more brokers
+	ClientID string   // default "lab"
+	Security          // the zero value: plain text, no login
 	// Timeout bounds one request beyond the time it asks the broker to wait. Default 10 s.
 	Timeout time.Duration
 	// RetryTimeout bounds a request with all its retries, where the context does not end it earlier. Default 60 s.
@@ -49,8 +46,8 @@ type Client struct {
 	coordinators map[Route]int32
 }
 
-// New returns a client after one answered request, so that a wrong address, certificate or password is told here, in its true words: later
-// the Transport reports each of them as a missing broker.
+// New returns a client after one answered request that needs a login where the broker wants one, so that a wrong address, certificate or
+// password is told here, in its true words: later the Transport reports each of them as a missing broker. Then it is a *SecurityError.
 func New(ctx context.Context, cfg Config) (*Client, error) {
 	if len(cfg.Seeds) == 0 {
 		return nil, errors.New("no bootstrap address given")
@@ -90,7 +87,8 @@ func New(ctx context.Context, cfg Config) (*Client, error) {
 		controller:   anyNode,
 		coordinators: map[Route]int32{},
 	}
-	if _, err := c.nodeVersions(ctx, anyNode); err != nil {
+	if _, err := c.refresh(ctx, []string{}); err != nil {
+		err = c.diagnose(ctx, err)
 		c.Close()
 		return nil, fmt.Errorf("connect to %v: %w", cfg.Seeds, err)
 	}
@@ -137,7 +135,7 @@ func (c *Client) send(
 		// The other pooled connections are stale too, and this makes the Transport ask for the brokers anew.
 		c.transport.CloseIdleConnections()
 		c.forgetVersions(node)
-		return nil, &NetworkError{API: req.Key(), Node: node, Err: err}
+		return nil, &NetworkError{API: req.Key(), Node: node, Err: securityError(err)}
 	}
 	return x.resp, nil
 }

@@ -38,6 +38,7 @@ const (
 	GroupAuthorizationFailed   Code = 30
 	ClusterAuthorizationFailed Code = 31
 	InvalidTimestamp           Code = 32
+	UnsupportedSASLMechanism   Code = 33
 	TopicAlreadyExists         Code = 36
 	InvalidPartitions          Code = 37
 	InvalidReplicationFactor   Code = 38
@@ -53,6 +54,7 @@ const (
 	KafkaStorageError          Code = 56
 	UnknownProducerID          Code = 59
 	SecurityDisabled           Code = 54
+	TokenAuthorizationFailed   Code = 65
 	NonEmptyGroup              Code = 68
 	GroupIDNotFound            Code = 69
 	FencedLeaderEpoch          Code = 74
@@ -94,8 +96,8 @@ func (e *Error) Error() string {
 	if e.Message != "" {
 		b.WriteString(": " + e.Message)
 	}
-	if act := actionOf(e.API, e.Code); act == ActUnauthorized {
-		b.WriteString("; grant this principal " + neededACL(e.API))
+	if acl := missingACL(e); acl != "" {
+		b.WriteString("; grant this principal " + acl)
 	}
 	return b.String()
 }
@@ -158,7 +160,8 @@ func actionOf(api int16, code Code) Action {
 	switch code {
 	case 0:
 		return ActDone
-	case TopicAuthorizationFailed, GroupAuthorizationFailed, ClusterAuthorizationFailed, TxnIDAuthorizationFailed, 65:
+	case TopicAuthorizationFailed, GroupAuthorizationFailed, ClusterAuthorizationFailed, TxnIDAuthorizationFailed,
+		TokenAuthorizationFailed:
 		return ActUnauthorized
 	case CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator:
 		return ActCoordinator
@@ -253,6 +256,10 @@ func groupAction(code Code) Action {
 
 // actionFor extends actionOf to errors without a code.
 func actionFor(api int16, err error) Action {
+	var security *SecurityError
+	if errors.As(err, &security) {
+		return ActFatal
+	}
 	var network *NetworkError
 	if errors.As(err, &network) {
 		return ActRetry
@@ -270,24 +277,11 @@ func actionFor(api int16, err error) Action {
 // ActionFor tells what err, an error of a request with that API key, asks of its sender.
 func ActionFor(api kmsg.Key, err error) Action { return actionFor(int16(api), err) }
 
+// IsUnauthorized tells that an access control entry is missing, which the error names.
+func IsUnauthorized(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && actionOf(e.API, e.Code) == ActUnauthorized
+}
+
 // IsUnknownTopic tells that a topic or partition does not exist.
 func IsUnknownTopic(err error) bool { return errors.Is(err, UnknownTopicOrPartition) }
-
-func neededACL(api int16) string {
-	switch kmsg.Key(api) {
-	case kmsg.Produce, kmsg.AddPartitionsToTxn:
-		return "Write on that topic"
-	case kmsg.Fetch:
-		return "Read on that topic"
-	case kmsg.CreateTopics:
-		return "Create on that topic or on the cluster"
-	case kmsg.DeleteRecords, kmsg.DeleteTopics:
-		return "Delete on that topic"
-	case kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.LeaveGroup, kmsg.OffsetCommit, kmsg.TxnOffsetCommit:
-		return "Read on that group"
-	case kmsg.InitProducerID, kmsg.AddOffsetsToTxn, kmsg.EndTxn:
-		return "Write and Describe on that transactional id"
-	default:
-		return "Describe on it"
-	}
-}

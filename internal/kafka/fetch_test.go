@@ -346,7 +346,7 @@ func TestFetchReportsLastingErrors(t *testing.T) {
 	cluster.Fault(brokertest.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "orders", Err: brokertest.Code(int16(TopicAuthorizationFailed))})
 	f.Set(tp, 0)
 	r := pollUntil(t, f, tp, failed)
-	if err := r[0].Err; !errors.Is(err, TopicAuthorizationFailed) || !strings.Contains(err.Error(), "Read on that topic") {
+	if err := r[0].Err; !errors.Is(err, TopicAuthorizationFailed) || !strings.Contains(err.Error(), "Read on topic orders") {
 		t.Errorf("error %v", err)
 	}
 	f.Set(tp, 0)

@@ -28,6 +28,8 @@ type MemberConfig struct {
 	SessionTimeout    time.Duration // how long the coordinator waits for a heartbeat; brokers allow 6 s to 30 min; default 45 s
 	RebalanceTimeout  time.Duration // how long a rebalance waits for this member to join; default 300 s
 	HeartbeatInterval time.Duration // default 3 s; at most a third of SessionTimeout
+	// OtherSession is the session timeout of members of another protocol, which no request tells. Default: Kafka's 45 s, or ours if longer.
+	OtherSession time.Duration
 
 	// UserData is asked once in each Join for what the leader's Assign shall see.
 	UserData func() []byte
@@ -84,6 +86,7 @@ func (c *Client) NewMember(cfg MemberConfig) *Member {
 	cfg.SessionTimeout = cmp.Or(cfg.SessionTimeout, 45*time.Second)
 	cfg.RebalanceTimeout = cmp.Or(cfg.RebalanceTimeout, 300*time.Second)
 	cfg.HeartbeatInterval = min(cmp.Or(cfg.HeartbeatInterval, 3*time.Second), cfg.SessionTimeout/3)
+	cfg.OtherSession = cmp.Or(cfg.OtherSession, max(cfg.SessionTimeout, 45*time.Second))
 	if cfg.Logger == nil {
 		cfg.Logger = c.log
 	}
@@ -140,8 +143,8 @@ func (m *Member) signOfLife(sent time.Time) {
 // joined too, or the rebalance timeout has removed them. Rebalances that begin meanwhile, lost answers, coordinators that move or restart
 // and a membership that was lost are dealt with inside; only ctx ends that.
 //
-// Members of another protocol, such as Kafka Streams' own, are waited for for the session timeout + 5 s: one that was killed a moment ago
-// is still there for that long. The error is then InconsistentGroupProtocol.
+// Members of another protocol, such as Kafka Streams' own, are waited for for their session timeout + 5 s: one that was killed a moment
+// ago, or stopped as Kafka Streams is, which does not leave, is still there for that long. The error is then InconsistentGroupProtocol.
 //
 // Whatever error Join returns, the coordinator may take this member for one: call Join again or Leave.
 func (m *Member) Join(ctx context.Context) (Session, error) {
@@ -375,7 +378,7 @@ func (m *Member) awaitOthers(ctx context.Context, c *conflict, err error) error 
 	if c.since.IsZero() {
 		c.since = now
 	}
-	over := now.Sub(c.since) > m.cfg.SessionTimeout+slack
+	over := now.Sub(c.since) > m.cfg.OtherSession+slack
 	if !over && !c.told.IsZero() && now.Sub(c.told) < pace {
 		return nil
 	}

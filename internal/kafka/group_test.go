@@ -55,6 +55,7 @@ func memberConfig(group, topic string, session time.Duration) MemberConfig {
 		Topics:            []string{topic},
 		SessionTimeout:    session,
 		HeartbeatInterval: 100 * time.Millisecond,
+		OtherSession:      session,
 		Assign:            roundRobin(topic, 4),
 	}
 }
@@ -162,7 +163,7 @@ func TestMemberAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := GroupDescription{ID: group, State: "Stable", ProtocolType: "consumer", Protocol: "lab", Members: []GroupMember{
-		{MemberID: s.MemberID, ClientID: "lab-a", Assigned: s.Partitions, UserData: []byte("about a")},
+		{MemberID: s.MemberID, ClientID: "lab-a", Assigned: s.Partitions, UserData: []byte("about a"), Given: s.UserData},
 	}}
 	if len(d.Members) == 1 {
 		d.Members[0].Host = ""

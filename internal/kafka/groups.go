@@ -34,6 +34,7 @@ type GroupMember struct {
 	Host       string
 	Assigned   []TopicPartition // empty too if the member's protocol is not a consumer's
 	UserData   []byte           // what the member said of itself when it joined
+	Given      []byte           // the user data of its assignment
 }
 
 // ListGroups asks every broker for the groups that it coordinates and returns them by id.
@@ -90,7 +91,7 @@ func (c *Client) DescribeGroup(ctx context.Context, id string) (GroupDescription
 			member.UserData = sub.UserData
 		}
 		if a, err := decodeAssignment(m.MemberAssignment); err == nil {
-			member.Assigned = a.Partitions
+			member.Assigned, member.Given = a.Partitions, a.UserData
 		}
 		d.Members = append(d.Members, member)
 	}

@@ -132,8 +132,18 @@ func (c *Client) perLeader(
 // Offsets inside an open transaction are waited for (KIP-447): to go on from an older offset would process again what that transaction is
 // about to commit. A dead owner's transaction holds this up to its timeout.
 func (c *Client) CommittedOffsets(ctx context.Context, group string, tps []TopicPartition) (map[TopicPartition]Offset, error) {
+	return c.fetchOffsets(ctx, group, tps, true)
+}
+
+// CommittedOffsetsNow returns the same without waiting: of a partition whose offset is inside an open transaction, the offset before that
+// transaction. It is for whoever watches a group, and never for a member of it.
+func (c *Client) CommittedOffsetsNow(ctx context.Context, group string, tps []TopicPartition) (map[TopicPartition]Offset, error) {
+	return c.fetchOffsets(ctx, group, tps, false)
+}
+
+func (c *Client) fetchOffsets(ctx context.Context, group string, tps []TopicPartition, stable bool) (map[TopicPartition]Offset, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
-	req.RequireStable = true
+	req.RequireStable = stable
 	g := kmsg.NewOffsetFetchRequestGroup()
 	g.Group = group
 	if tps != nil {

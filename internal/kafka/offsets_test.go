@@ -118,6 +118,37 @@ func TestCommittedOffsetsWaitForTransactions(t *testing.T) {
 	}
 }
 
+// Who watches a group sees the offset before an open transaction, while a member has to wait for the other one.
+func TestCommittedOffsetsNow(t *testing.T) {
+	cluster := brokertest.Embedded(t, brokertest.Topics(1, "orders"))
+	ctx, c := testContext(t), testClient(t, brokertest.Bootstrap(cluster))
+	tp := TopicPartition{"orders", 0}
+	meta := GroupMeta{Group: "g", Generation: -1}
+	if err := c.CommitOffsets(ctx, meta, map[TopicPartition]Offset{tp: {Offset: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	// The transaction stays open behind its offsets for as long as its end is refused.
+	ends := cluster.Fault(brokertest.Fault{
+		Keys: []kmsg.Key{kmsg.EndTxn}, TxnID: "t", Err: brokertest.Code(int16(CoordinatorLoadInProgress)), Count: -1,
+	})
+	p := testProducer(t, c, ProducerConfig{TransactionalID: "t"})
+	done := make(chan error, 1)
+	go func() { done <- p.Commit(ctx, map[TopicPartition]Offset{tp: {Offset: 7}}, meta) }()
+	if err := ends.Wait(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.CommittedOffsetsNow(ctx, "g", []TopicPartition{tp}); err != nil || got[tp].Offset != 5 {
+		t.Errorf("inside the transaction: %v, %v, want 5", got, err)
+	}
+	ends.Remove()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.CommittedOffsetsNow(ctx, "g", nil); err != nil || got[tp].Offset != 7 {
+		t.Errorf("after it: %v, %v, want 7", got, err)
+	}
+}
+
 func TestListOffsetsAndDeleteRecords(t *testing.T) {
 	ctx, c := testContext(t), testClient(t, brokertest.Start(t, brokertest.Brokers(3)))
 	topic := testTopic(t, c, "log", 3)

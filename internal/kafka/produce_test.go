@@ -339,7 +339,7 @@ func TestProduceFailureIsLasting(t *testing.T) {
 	}{
 		{InvalidTimestamp, "timestamp 77"},
 		{MessageTooLarge, "orders-1"},
-		{TopicAuthorizationFailed, "Write on that topic"},
+		{TopicAuthorizationFailed, "Write on topic orders"},
 	} {
 		t.Run(fmt.Sprint(int(tc.code)), func(t *testing.T) {
 			p := testProducer(t, c, ProducerConfig{})

@@ -153,23 +153,31 @@ func (p *Producer) InTransaction() bool {
 // An error that wraps none of ErrAbortable, ErrFenced and ErrUnknownOutcome is ctx's, and came before the end was asked for, or is a lasting
 // one such as a missing permission: the transaction is still open, and Abort or Init have to follow.
 func (p *Producer) Commit(ctx context.Context, offsets map[TopicPartition]Offset, meta GroupMeta) error {
+	if err := p.SendOffsets(ctx, offsets, meta); err != nil {
+		return err
+	}
+	return p.end(ctx, true)
+}
+
+// SendOffsets is the part of Commit that comes before the end of the transaction: it flushes, and adds the offsets. A Commit without offsets
+// ends it. Errors are those of Commit, save that the outcome is always known.
+func (p *Producer) SendOffsets(ctx context.Context, offsets map[TopicPartition]Offset, meta GroupMeta) error {
 	if p.cfg.TransactionalID == "" {
 		return errNotTransactional
 	}
 	if err := p.Flush(ctx); err != nil {
 		return err
 	}
-	if len(offsets) > 0 {
-		if err := p.sendOffsets(ctx, offsets, meta); err != nil {
-			if ctx.Err() == nil {
-				p.mu.Lock()
-				p.fail(err)
-				p.mu.Unlock()
-			}
-			return err
-		}
+	if len(offsets) == 0 {
+		return nil
 	}
-	return p.end(ctx, true)
+	err := p.sendOffsets(ctx, offsets, meta)
+	if err != nil && ctx.Err() == nil {
+		p.mu.Lock()
+		p.fail(err)
+		p.mu.Unlock()
+	}
+	return err
 }
 
 // Abort drops what is not sent yet and aborts the transaction, after which a failure that wrapped ErrAbortable is forgotten. It does nothing

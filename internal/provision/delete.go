@@ -38,8 +38,59 @@ func (e *MemberError) Error() string {
 // Unwrap makes errors.Is(err, kafka.NonEmptyGroup) work.
 func (e *MemberError) Unwrap() error { return kafka.NonEmptyGroup }
 
-// Delete deletes the lab's topics and groups from a broker whose data stays: those that the workspace's record knows, and nothing if it
-// knows none. No instance of the workspace may run.
+// Traces are the topics and groups on a broker that the workspace's record knows as its own, by exact name.
+type Traces struct {
+	Groups, Topics []string
+}
+
+// Names lists them all, in the order in which Delete deletes them.
+func (t Traces) Names() []string {
+	names := make([]string, 0, len(t.Groups)+len(t.Topics))
+	for _, g := range t.Groups {
+		names = append(names, "group "+g)
+	}
+	return append(names, t.Topics...)
+}
+
+// Find returns what Delete would delete. There is nothing if the record is about other topics than those of the broker.
+func Find(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (t Traces, err error) {
+	r, err := Check(ctx, conn, w)
+	var foreign *ForeignError
+	if errors.As(err, &foreign) || err == nil && !r.Known {
+		return Traces{}, nil
+	}
+	if err != nil {
+		return Traces{}, err
+	}
+	groups, err := conn.ListGroups(ctx)
+	if err != nil {
+		return Traces{}, err
+	}
+	for _, g := range groups {
+		if slices.Contains(applications, g.ID) {
+			t.Groups = append(t.Groups, g.ID)
+		}
+	}
+	all, err := conn.Topics(ctx)
+	if err != nil {
+		return Traces{}, err
+	}
+	for name, topic := range all {
+		id, created := r.Created[name]
+		created = created && (id == "" || id == kafkatools.TopicID(topic))
+		internal := slices.ContainsFunc(applications, func(a string) bool { return slices.Contains(internals(a), name) })
+		if name != topology.OrdersPlaced && (created || internal) {
+			t.Topics = append(t.Topics, name)
+		}
+	}
+	slices.Sort(t.Topics)
+	if _, created := r.Created[topology.OrdersPlaced]; created && all[topology.OrdersPlaced] != nil {
+		t.Topics = append(t.Topics, topology.OrdersPlaced)
+	}
+	return t, nil
+}
+
+// Delete deletes what Find returned from a broker whose data stays. No instance of the workspace may run.
 //
 // Groups come first and orders.placed last: for as long as that is there, the record knows what else is this workspace's, so a Delete that
 // failed can be repeated. A group keeps the place of an instance that was killed until its session ends; its member is taken out if the
@@ -47,56 +98,44 @@ func (e *MemberError) Unwrap() error { return kafka.NonEmptyGroup }
 //
 // waiting is told once, before it waits.
 func Delete(
-	ctx context.Context, conn *connect.Conn, w *workspace.Workspace, waiting func(*MemberError),
+	ctx context.Context, conn *connect.Conn, w *workspace.Workspace, t Traces, waiting func(*MemberError),
 ) (deleted []string, err error) {
-	r, err := Check(ctx, conn, w)
-	var foreign *ForeignError
-	if errors.As(err, &foreign) || err == nil && !r.Known {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	groups, err := conn.ListGroups(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, g := range groups {
-		if !slices.Contains(applications, g.ID) {
-			continue
-		}
-		if err := deleteGroup(ctx, conn, w, g.ID, waiting); err != nil {
+	for _, id := range t.Groups {
+		if err := deleteGroup(ctx, conn, w, id, waiting); err != nil {
 			return deleted, err
 		}
-		deleted = append(deleted, "group "+g.ID)
+		deleted = append(deleted, "group "+id)
 	}
-	all, err := conn.Topics(ctx)
-	if err != nil {
-		return deleted, err
+	rest, last := t.Topics, []string(nil)
+	if n := len(rest); n > 0 && rest[n-1] == topology.OrdersPlaced {
+		rest, last = rest[:n-1], rest[n-1:]
 	}
-	var names []string
-	for name, t := range all {
-		id, created := r.Created[name]
-		created = created && (id == "" || id == kafkatools.TopicID(t))
-		internal := slices.ContainsFunc(applications, func(a string) bool { return slices.Contains(internals(a), name) })
-		if name != topology.OrdersPlaced && (created || internal) {
-			names = append(names, name)
+	for _, names := range [][]string{rest, last} {
+		if err := conn.DeleteTopics(ctx, names...); err != nil {
+			return deleted, err
 		}
+		deleted = append(deleted, names...)
 	}
-	slices.Sort(names)
-	if err := conn.DeleteTopics(ctx, names...); err != nil {
-		return deleted, err
-	}
-	deleted = append(deleted, names...)
-	if _, created := r.Created[topology.OrdersPlaced]; !created || all[topology.OrdersPlaced] == nil {
-		return deleted, nil
-	}
-	return append(deleted, topology.OrdersPlaced), conn.DeleteTopics(ctx, topology.OrdersPlaced)
+	return deleted, nil
 }
 
 // Reset deletes just what one application has on the brokers: its group, its internal topics, and the output topics of its suffix, which must
 // not be "". It returns what there was. A group that has members is waited for as in Delete.
 func Reset(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, application, suffix string) (deleted []string, err error) {
+	var outputs []string
+	for _, s := range Topics(suffix) {
+		if strings.HasSuffix(s.Name, suffix) {
+			outputs = append(outputs, s.Name)
+		}
+	}
+	return DeleteApplication(ctx, conn, w, application, outputs...)
+}
+
+// DeleteApplication deletes an application with the lab's topology: its group, its internal topics and those named. It returns what there was.
+// A group that has members is waited for as in Delete.
+func DeleteApplication(
+	ctx context.Context, conn *connect.Conn, w *workspace.Workspace, application string, topics ...string,
+) (deleted []string, err error) {
 	groups, err := conn.ListGroups(ctx)
 	if err != nil {
 		return nil, err
@@ -107,19 +146,19 @@ func Reset(ctx context.Context, conn *connect.Conn, w *workspace.Workspace, appl
 		}
 		deleted = append(deleted, "group "+application)
 	}
-	own := internals(application)
-	for _, s := range Topics(suffix) {
-		if strings.HasSuffix(s.Name, suffix) {
-			own = append(own, s.Name)
-		}
-	}
 	all, err := conn.Topics(ctx)
 	if err != nil {
 		return deleted, err
 	}
-	own = slices.DeleteFunc(own, func(name string) bool { return all[name] == nil })
+	own := slices.DeleteFunc(append(internals(application), topics...), func(name string) bool { return all[name] == nil })
 	slices.Sort(own)
 	return append(deleted, own...), conn.DeleteTopics(ctx, own...)
+}
+
+// ProcessID is the id of the process that works, or worked, for an application under an instance's name: it is part of its transactional ids.
+// "" if there was none.
+func ProcessID(w *workspace.Workspace, application, instance string) string {
+	return store.ProcessIDIn(filepath.Join(w.InstanceState(instance), application))
 }
 
 // deleteGroup deletes a group once it has no members.

@@ -119,8 +119,11 @@ func Check(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (Rec
 // The applications of the lab, and the suffixes of their output topics. On a shared cluster a name that only begins like one of the lab's is
 // somebody else's.
 var (
-	applications = []string{topology.ApplicationID, topology.ApplicationID + "-eos", topology.ApplicationID + "-alos"}
-	suffixes     = []string{"", ".eos", ".alos"}
+	applications = []string{
+		topology.ApplicationID, topology.ApplicationID + "-eos", topology.ApplicationID + "-alos",
+		topology.ApplicationID + "-crash-eos", topology.ApplicationID + "-crash-alos",
+	}
+	suffixes = []string{"", ".eos", ".alos", ".crash-eos", ".crash-alos"}
 )
 
 // internals are the topics that an application with the lab's topology makes for itself.

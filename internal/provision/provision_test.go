@@ -130,10 +130,10 @@ func TestForeignTracesAreListed(t *testing.T) {
 		t.Error(diff)
 	}
 	// What is not known is not deleted either; the owner's is, and nothing else.
-	if deleted, err := provision.Delete(t.Context(), conn, other, nobody); err != nil || len(deleted) != 0 {
+	if deleted, err := deleteTraces(t.Context(), conn, other, nobody); err != nil || len(deleted) != 0 {
 		t.Errorf("the other deleted %v, %v", deleted, err)
 	}
-	if deleted, err := provision.Delete(t.Context(), conn, owner, nobody); err != nil || len(deleted) != len(labTopics)+1 {
+	if deleted, err := deleteTraces(t.Context(), conn, owner, nobody); err != nil || len(deleted) != len(labTopics)+1 {
 		t.Errorf("the owner deleted %v, %v", deleted, err)
 	}
 	wantLeft(t, conn, nil, nil)
@@ -211,7 +211,7 @@ func TestLikeNamesAreSomebodyElses(t *testing.T) {
 	if r, err := provision.Check(t.Context(), conn, w); err != nil || !r.Known {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if _, err := provision.Delete(t.Context(), conn, w, nobody); err != nil {
+	if _, err := deleteTraces(t.Context(), conn, w, nobody); err != nil {
 		t.Fatal(err)
 	}
 	wantLeft(t, conn, theirs, groups)
@@ -228,7 +228,7 @@ func TestWhatAnotherMadeStays(t *testing.T) {
 	if _, err := conn.CreateTopics(t.Context(), []kafka.TopicSpec{{Name: other, Partitions: 1, Replication: -1}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := provision.Delete(t.Context(), conn, w, nobody); err != nil {
+	if _, err := deleteTraces(t.Context(), conn, w, nobody); err != nil {
 		t.Fatal(err)
 	}
 	wantLeft(t, conn, []string{other}, nil)
@@ -252,6 +252,17 @@ func member(t *testing.T, conn *connect.Conn, process string) (m *kafka.Member, 
 	return m, m.Close
 }
 
+// deleteTraces finds what is the workspace's and deletes it, as clean does.
+func deleteTraces(
+	ctx context.Context, conn *connect.Conn, w *workspace.Workspace, waiting func(*provision.MemberError),
+) ([]string, error) {
+	traces, err := provision.Find(ctx, conn, w)
+	if err != nil {
+		return nil, err
+	}
+	return provision.Delete(ctx, conn, w, traces, waiting)
+}
+
 func nobody(*provision.MemberError) {}
 
 const process = "01234567-89ab-4cde-8f01-23456789abcd"
@@ -272,7 +283,7 @@ func TestGroupOfAKilledInstance(t *testing.T) {
 	kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than the session
 	defer cancel()
-	if deleted, err := provision.Delete(ctx, conn, w, nobody); err != nil || len(deleted) != len(labTopics)+1 {
+	if deleted, err := deleteTraces(ctx, conn, w, nobody); err != nil || len(deleted) != len(labTopics)+1 {
 		t.Errorf("deleted %v, %v", deleted, err)
 	}
 	wantLeft(t, conn, nil, nil)
@@ -289,7 +300,7 @@ func TestGroupWithALiveMember(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	told := 0
-	deleted, err := provision.Delete(ctx, conn, w, func(e *provision.MemberError) { told += len(e.Members) })
+	deleted, err := deleteTraces(ctx, conn, w, func(e *provision.MemberError) { told += len(e.Members) })
 	if told != 1 {
 		t.Errorf("waiting was told of %d members", told)
 	}
@@ -301,7 +312,7 @@ func TestGroupWithALiveMember(t *testing.T) {
 	if err := m.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if deleted, err := provision.Delete(t.Context(), conn, w, nobody); err != nil || len(deleted) != len(labTopics)+1 {
+	if deleted, err := deleteTraces(t.Context(), conn, w, nobody); err != nil || len(deleted) != len(labTopics)+1 {
 		t.Errorf("the second time: deleted %v, %v", deleted, err)
 	}
 	wantLeft(t, conn, nil, nil)
