@@ -12,7 +12,7 @@ import (
 // The first four phases without a broker: the test driver gives what Kafka Streams 4.3.1 wrote into each topic, and drops the one late order
 // with its words.
 func TestDriverSameAsJava(t *testing.T) {
-	program, err := topology.Build("")
+	program, err := topology.Build(topology.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func shortSessions() brokertest.Option {
 }
 
 // process starts a named instance as a process of its own, with the shortest session that the broker takes.
-func (l *lab) process(t *testing.T, name, dir string, properties ...string) *instance {
+func (l *lab) process(t testing.TB, name, dir string, properties ...string) *instance {
 	t.Helper()
 	session := "1000"
 	if onRealBroker() {

@@ -145,21 +145,22 @@ func (m *member) stop() {
 	}
 }
 
-// flow is a stream of placed orders, six stores, all of one minute of event time, and what they have to be counted to.
+// flow is a stream of placed orders, over six stores by default, all of one minute of event time, and what they have to be counted to.
 type flow struct {
 	l        *lab
 	producer *kafka.Producer
+	stores   int
 	sent     int
 	want     map[string]int64 // by store
 }
 
 func (l *lab) flow() *flow {
 	l.t.Helper()
-	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{Linger: -1})
+	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{Linger: -1, DeliveryTimeout: retryTimeout})
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	f := &flow{l: l, producer: p, want: map[string]int64{}}
+	f := &flow{l: l, producer: p, stores: 6, want: map[string]int64{}}
 	l.t.Cleanup(func() {
 		if err := p.Close(l.ctx); err != nil {
 			l.t.Error(err)
@@ -175,7 +176,7 @@ func (f *flow) send(n, batch int, pace time.Duration) error {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for i := range n {
-		o := feed.Order{OrderID: fmt.Sprint("ord-", f.sent), StoreID: fmt.Sprint("store-", 17+f.sent%6), Status: feed.Placed, Amount: 5000,
+		o := feed.Order{OrderID: fmt.Sprint("ord-", f.sent), StoreID: fmt.Sprint("store-", 17+f.sent%f.stores), Status: feed.Placed, Amount: 5000,
 			OccurredAt: flowBase + int64(f.sent%60_000)}
 		if err := f.producer.Send(f.l.ctx, kafka.Message{Topic: f.l.prefix + topology.OrdersPlaced, Partition: kafka.AnyPartition,
 			Timestamp: time.Now().UnixMilli(), Key: []byte(o.OrderID), Value: feed.AppendOrder(nil, o)}); err != nil {
@@ -244,6 +245,19 @@ func (f *flow) checkExact() {
 			f.l.t.Errorf("%s: counted %d, in its minute %d, placed %d", store, total[store], minute[store], want)
 		}
 	}
+}
+
+// checkCounts fails if an order is missing in a count or, exactly once, was counted twice. It returns how many were counted again.
+func (f *flow) checkCounts(guarantee streams.Guarantee) (again int64) {
+	f.l.t.Helper()
+	total, minute := f.counts()
+	for store, want := range f.want {
+		if total[store] < want || minute[store] < want || guarantee == streams.ExactlyOnce && (total[store] > want || minute[store] > want) {
+			f.l.t.Errorf("%s: counted %d, in its minute %d, placed %d", store, total[store], minute[store], want)
+		}
+		again += total[store] - want
+	}
+	return again
 }
 
 func onRealBroker() bool { return os.Getenv(brokertest.Env) != "" }

@@ -23,6 +23,9 @@ import (
 
 const deadline = 60 * time.Second
 
+// retryTimeout is what a test's own client has patience for.
+const retryTimeout = 3 * deadline
+
 // row is a record as testdata/dumps has it: what Kafka Streams 4.3.1 read and wrote when it ran the same program over the same input.
 type row struct {
 	Partition  int32
@@ -93,7 +96,7 @@ func newLabOn(t testing.TB, bootstrap, prefix, application string) *lab {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
 	t.Cleanup(cancel)
-	client, err := kafka.New(ctx, kafka.Config{Seeds: strings.Split(bootstrap, ",")})
+	client, err := kafka.New(ctx, kafka.Config{Seeds: strings.Split(bootstrap, ","), RetryTimeout: retryTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,13 +202,15 @@ type record struct {
 	partition int32
 }
 
-func (l *lab) records(topic string) []record {
+func (l *lab) records(topic string) []record { return l.recordsAs(topic, kafka.ReadUncommitted) }
+
+func (l *lab) recordsAs(topic string, isolation kafka.Isolation) []record {
 	l.t.Helper()
 	topics, err := l.client.Topics(l.ctx, topic)
 	if err != nil || topics[topic] == nil {
 		l.t.Fatalf("topic %s: %v", topic, err)
 	}
-	f := l.client.NewFetcher(kafka.FetcherConfig{})
+	f := l.client.NewFetcher(kafka.FetcherConfig{Isolation: func(string) kafka.Isolation { return isolation }})
 	defer f.Close()
 	open := map[int32]bool{}
 	for p := range topics[topic].Partitions {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -23,8 +24,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv makes the test binary an instance of the application instead: its value is "<bootstrap> <state folder> key=value …". The key
-// test.prefix is the test's own: what comes before the names of user topics.
+// childEnv makes the test binary an instance of the application instead: its value is "<bootstrap> <state folder> key=value …". Two keys are
+// the test's own: test.prefix is what comes before the names of user topics, test.log a file for all that the instance logs.
 const childEnv = "LAB_TEST_INSTANCE"
 
 func TestMain(m *testing.M) {
@@ -47,15 +48,16 @@ func runChild(bootstrap, dir string, properties []string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	prefix := ""
+	own := map[string]string{}
 	properties = slices.DeleteFunc(properties, func(p string) bool {
-		value, ours := strings.CutPrefix(p, "test.prefix=")
+		key, value, _ := strings.Cut(p, "=")
+		ours := strings.HasPrefix(key, "test.")
 		if ours {
-			prefix = value
+			own[key] = value
 		}
 		return ours
 	})
-	top, err := topology.BuildOn(prefix)
+	top, err := topology.BuildOn(own["test.prefix"])
 	if err != nil {
 		return err
 	}
@@ -68,22 +70,39 @@ func runChild(bootstrap, dir string, properties []string) error {
 	if err != nil {
 		return err
 	}
+	if path := own["test.log"]; path != "" {
+		log, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	cfg.Listener = streams.Listener{
-		StateChanged: func(s streams.StateChange) { fmt.Println("state", s.To) },
-		Committed:    func(c streams.Commit) { fmt.Println("commit", c.Records) },
-		TasksAssigned: func(tasks []streams.Task) {
-			ids := make([]string, len(tasks))
-			for i, t := range tasks {
-				ids[i] = t.ID.String()
+		StateChanged:     func(s streams.StateChange) { fmt.Println("state", s.To) },
+		Committed:        func(c streams.Commit) { fmt.Println("commit", c.Records) },
+		TasksAssigned:    func(tasks []streams.Task) { fmt.Println("tasks", idsOf(tasks)) },
+		StandbysAssigned: func(tasks []streams.Task) { fmt.Println(len(tasks), "standbys", idsOf(tasks)) },
+		StandbyUpdated: func(u streams.StandbyUpdate) {
+			if u.Position >= u.End {
+				fmt.Println("caught up", u.Changelog)
 			}
-			fmt.Println("tasks", strings.Join(ids, " "))
 		},
+		RestoreStart: func(s streams.RestoreStart) { fmt.Println("restore", s.Changelog, s.From, s.To) },
 	}
 	app, err := streams.NewApp(top, cfg)
 	if err != nil {
 		return err
 	}
 	return app.Run(ctx)
+}
+
+func idsOf(tasks []streams.Task) string {
+	ids := make([]string, len(tasks))
+	for i, t := range tasks {
+		ids[i] = t.ID.String()
+	}
+	return strings.Join(ids, " ")
 }
 
 // instance is a child process.

@@ -83,14 +83,24 @@ func TestJoiningAndLeaving(t *testing.T) {
 // A connection in these tests has a goroutine of the client, three of the embedded broker, and a file on either side.
 const goroutinesPerConnection, filesPerConnection = 4, 2
 
-// pooled is how many connections more than after the first round may be open: a client opens another one when its requests coincide, once, and
-// keeps it. What a rebalance left behind would show in each round.
+// pooled is how many connections more than after the first round a stream thread may have open: a client opens another one when its requests
+// coincide, once, and keeps it. What a rebalance left behind would show in each round.
 const pooled = 2
 
-// After many rebalances a process has as many goroutines and open files as after the first.
+// heapGrowth is by how many bytes the heap may be larger in the end: the embedded broker has its records there.
+const heapGrowth = 4 << 20
+
+// After many rebalances a process has as many goroutines and open files as after the first, and holds no more memory.
 func TestRebalancesLeaveNothingBehind(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		t.Run(fmt.Sprint("threads=", threads), func(t *testing.T) { rebalancesLeaveNothingBehind(t, threads) })
+	}
+}
+
+func rebalancesLeaveNothingBehind(t *testing.T, threads int) {
 	rounds := size(10, 25) // of two rebalances each
 	l := newLabAnywhere(t, 10*time.Minute)
+	l.config.Threads = threads
 	steady, guest := l.member("steady"), l.member("guest")
 	steady.start()
 	steady.awaitRunning()
@@ -107,24 +117,34 @@ func TestRebalancesLeaveNothingBehind(t *testing.T) {
 		l.awaitLag()
 	}
 	round()
-	goroutines, files := runtime.NumGoroutine()+pooled*goroutinesPerConnection, openFiles(t)+pooled*filesPerConnection
+	more := pooled * threads
+	goroutines, files, heap := runtime.NumGoroutine()+more*goroutinesPerConnection, openFiles(t)+more*filesPerConnection, heapSize()+heapGrowth
 	for range rounds {
 		round()
 	}
 	// Connections of the last guest may take a moment to go.
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.After(deadline); runtime.NumGoroutine() > goroutines || openFiles(t) > files; {
+	for limit := time.After(deadline); runtime.NumGoroutine() > goroutines || openFiles(t) > files || heapSize() > heap; {
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatalf("after %d rounds %d goroutines and %d files, allowed are %d and %d",
-				rounds, runtime.NumGoroutine(), openFiles(t), goroutines, files)
+			t.Fatalf("after %d rounds %d goroutines, %d files, %d bytes of heap; allowed are %d, %d, %d",
+				rounds, runtime.NumGoroutine(), openFiles(t), heapSize(), goroutines, files, heap)
 		}
 	}
-	t.Logf("after %d rounds %d goroutines and %d files; allowed are %d and %d", rounds, runtime.NumGoroutine(), openFiles(t), goroutines, files)
+	t.Logf("after %d rounds %d goroutines, %d files, %d bytes of heap; allowed are %d, %d, %d",
+		rounds, runtime.NumGoroutine(), openFiles(t), heapSize(), goroutines, files, heap)
 	steady.stop()
 	f.checkExact()
+}
+
+// heapSize is what of the heap is in use.
+func heapSize() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // openFiles counts this process's file descriptors, where the system shows them.

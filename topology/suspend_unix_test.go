@@ -58,12 +58,7 @@ func TestSuspendedOwner(t *testing.T) {
 				f.checkExact()
 				return
 			}
-			total, minute := f.counts()
-			for store, want := range f.want {
-				if total[store] != want || minute[store] != want {
-					t.Errorf("%s: counted %d, in its minute %d, placed %d", store, total[store], minute[store], want)
-				}
-			}
+			f.checkCounts(guarantee)
 		})
 	}
 }

@@ -101,14 +101,21 @@ func storeAtMinute(w streams.Windowed[string], n int64) (string, string) {
 	return w.Key + "|" + w.StartTime(), decimal(n)
 }
 
-// Build makes the topology. suffix is appended to the names of the output topics.
-func Build(suffix string) (*streams.Topology, error) { return build("", suffix) }
+// Options say which user topics the topology reads and writes. The zero value is the lab's own.
+type Options struct {
+	// Prefix is what the names of all user topics begin with, inputs too: for a run of its own beside the lab's phases, or on a cluster that
+	// others use.
+	Prefix string
+	// Suffix is appended to the names of the output topics: for another application that reads the same orders.
+	Suffix string
+}
 
-// build also takes what the names of all user topics begin with: tests that share a cluster need topics of their own.
+// Build makes the topology.
 //
 // The order of the calls is part of its contract: it decides node names, sub-topology ids, and with them task ids and state folders.
-func build(prefix, suffix string) (*streams.Topology, error) {
+func Build(o Options) (*streams.Topology, error) {
 	b := streams.NewBuilder()
+	prefix, suffix := o.Prefix, o.Suffix
 	text := streams.Text()
 
 	placed := streams.Consume(b, prefix+OrdersPlaced, text, orderSerde(), streams.EventTime(occurredAt)).Filter(isPlaced)

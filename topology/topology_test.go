@@ -13,7 +13,7 @@ func TestDescribe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := Build("")
+	top, err := Build(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,3 +29,11 @@ func Unlock(f *os.File) error {
 	}
 	return nil
 }
+
+// KeepAcrossExec passes the lock on to the program that this process is about to become by exec. It then ends with that.
+func (l *Lock) KeepAcrossExec() error {
+	if _, err := unix.FcntlInt(l.file.Fd(), unix.F_SETFD, 0); err != nil {
+		return &os.PathError{Op: "fcntl", Path: l.file.Name(), Err: err}
+	}
+	return nil
+}

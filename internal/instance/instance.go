@@ -28,10 +28,14 @@ import (
 )
 
 const (
-	// suffixProperty and crashProperty are the lab's own properties: what is appended to the names of the output topics, and which record of
-	// store-17 the instance crashes at instead of counting it.
-	suffixProperty = "lab.output.suffix"
-	crashProperty  = "lab.crash.after.store17"
+	// suffixProperty, prefixProperty and crashProperty are the lab's own properties: what is appended to the names of the output topics, what
+	// the names of all user topics begin with, and which record of store-17 the instance crashes at instead of counting it. crashPointProperty
+	// and crashCommitProperty crash it in the middle of a commit.
+	suffixProperty      = "lab.output.suffix"
+	prefixProperty      = "lab.topic.prefix"
+	crashProperty       = "lab.crash.after.store17"
+	crashPointProperty  = "lab.crash.at"
+	crashCommitProperty = "lab.crash.commit"
 	// tasksEvery is how often an instance prints what it owns.
 	tasksEvery = 5 * time.Second
 )
@@ -43,8 +47,9 @@ var names = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$`)
 type Config struct {
 	Name      string
 	Streams   streams.Config
-	Suffix    string // of the output topics
-	CrashAt   int64  // the record of topology.CrashStore, from 1; 0: none
+	Topics    topology.Options
+	CrashAt   int64 // the record of topology.CrashStore, from 1; 0: none
+	Crash     Crash // in the middle of a commit
 	Workspace *workspace.Workspace
 }
 
@@ -60,15 +65,27 @@ func Configure(w *workspace.Workspace, name string, properties []string) (Config
 		key, value, _ := strings.Cut(pair, "=")
 		switch {
 		case key == suffixProperty:
-			cfg.Suffix = value
+			cfg.Topics.Suffix = value
+		case key == prefixProperty:
+			cfg.Topics.Prefix = value
 		case key == crashProperty:
 			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil || n < 1 {
 				return Config{}, args.Errorf("property %s: %q is not the number of a record, from 1", crashProperty, value)
 			}
 			cfg.CrashAt = n
+		case key == crashPointProperty:
+			cfg.Crash.At = streams.Stage(value)
+		case key == crashCommitProperty:
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n < 1 {
+				return Config{}, args.Errorf("property %s: %q is not the number of a commit, from 1", crashCommitProperty, value)
+			}
+			cfg.Crash.Commit = n
 		case strings.HasPrefix(key, "lab."):
-			return Config{}, args.Unknown("property", key, []string{suffixProperty, crashProperty})
+			return Config{}, args.Unknown("property", key, []string{
+				suffixProperty, prefixProperty, crashProperty, crashPointProperty, crashCommitProperty,
+			})
 		default:
 			rest = append(rest, pair)
 		}
@@ -84,8 +101,10 @@ func Configure(w *workspace.Workspace, name string, properties []string) (Config
 	base.SessionTimeout, base.HeartbeatInterval, base.RebalanceTimeout = 6*time.Second, 300*time.Millisecond, 15*time.Second
 	base.WindowChangelogAdditionalRetention = 100 * 365 * 24 * time.Hour
 	var err error
-	cfg.Streams, err = streams.ParseProperties(base, rest)
-	return cfg, err
+	if cfg.Streams, err = streams.ParseProperties(base, rest); err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.Crash.check(cfg.Streams.ProcessingGuarantee)
 }
 
 // Options is what an instance needs beside its configuration.
@@ -104,24 +123,26 @@ func Run(ctx context.Context, conn *connect.Conn, cfg Config, opt Options) (err 
 		ctx, cancel = untilEOF(ctx, opt.Parent)
 		defer cancel()
 	}
-	top, err := topology.Build(cfg.Suffix)
+	top, err := topology.Build(cfg.Topics)
 	if err != nil {
 		return err
 	}
 	cfg.Streams.Bootstrap = strings.Split(conn.Bootstrap(), ",")
+	cfg.Streams.TLS, cfg.Streams.SASL = conn.Security.TLS, conn.Security.SASL
 	cfg.Streams.Logger = opt.Logger
 	r := &reporter{
 		out: opt.Out, bar: restoreBar{terminal: opt.Terminal}, instance: cfg.Name, crashAt: cfg.CrashAt, crash: topology.NewCrashTrigger(cfg.CrashAt),
-		seen: map[string]bool{}, dead: map[string]int64{},
+		seen: map[string]bool{}, dead: map[string]int64{}, caughtUp: map[streams.TopicPartition]bool{}, threads: cfg.Streams.Threads,
 	}
 	cfg.Streams.Listener = r.listener()
 	cfg.Streams.Observers = topology.Observers(topology.Hooks{BeforeCount: r.beforeCount, TableApplied: r.tableApplied, Joined: r.joined})
+	cfg.Streams.Failpoint = r.failpoint(conn.Client, cfg)
 	app, err := streams.NewApp(top, cfg.Streams)
 	if err != nil {
 		return err
 	}
-	if conn.Ours() {
-		created, err := provision.Create(ctx, conn, cfg.Workspace, cfg.Suffix)
+	if conn.Ours() && cfg.Topics.Prefix == "" { // those with a prefix are of whoever chose it
+		created, err := provision.Create(ctx, conn, cfg.Workspace, cfg.Topics.Suffix)
 		if ctx.Err() != nil {
 			return nil // told to stop before it began
 		}
@@ -133,6 +154,12 @@ func Run(ctx context.Context, conn *connect.Conn, cfg Config, opt Options) (err 
 		}
 	}
 
+	if !conn.Ours() {
+		// Not everyone may ask; then the wait is only felt.
+		if delay, err := conn.InitialRebalanceDelay(ctx); err == nil && delay > 0 {
+			r.print(fmt.Sprintf("the brokers let the first member of an empty group wait %s for others (group.initial.rebalance.delay.ms)", delay))
+		}
+	}
 	record, err := cfg.record(conn, opt.Parent != nil)
 	if err != nil {
 		return err
@@ -200,13 +227,16 @@ type reporter struct {
 	journal  *journal.Writer
 	crashAt  int64
 	crash    *topology.CrashTrigger
+	threads  int // stream threads
 
-	mu    sync.Mutex
-	out   io.Writer
-	bar   restoreBar
-	tasks *journal.Tasks   // the last assignment
-	seen  map[string]bool  // stores whose first record was told
-	dead  map[string]int64 // dead letters by kind
+	mu       sync.Mutex
+	out      io.Writer
+	bar      restoreBar
+	tasks    *journal.Tasks                  // the last assignment
+	standbys *journal.Standbys               // nil until there was one
+	caughtUp map[streams.TopicPartition]bool // changelogs that a standby has followed to their end
+	seen     map[string]bool                 // stores whose first record was told
+	dead     map[string]int64                // dead letters by kind
 }
 
 // print writes a line. A terminal that has gone away does not stop the counting.
@@ -228,6 +258,8 @@ func (r *reporter) listener() streams.Listener {
 			r.write(&journal.State{From: string(c.From), To: string(c.To)})
 		},
 		TasksAssigned:    r.assigned,
+		StandbysAssigned: r.standbysAssigned,
+		StandbyUpdated:   r.standbyUpdated,
 		RestoreStart:     r.restoreStart,
 		RestoreProgress:  r.restoreProgress,
 		RestoreSuspended: r.restoreSuspended,
@@ -253,6 +285,9 @@ func (r *reporter) assigned(tasks []streams.Task) {
 	p := &journal.Tasks{}
 	for _, t := range tasks {
 		task := journal.Task{ID: t.ID.String()}
+		if r.threads > 1 {
+			task.Thread = t.Thread
+		}
 		for _, tp := range t.Partitions {
 			task.Partitions = append(task.Partitions, tp.String())
 		}
@@ -287,7 +322,7 @@ func (r *reporter) printDead() {
 	}
 }
 
-// printTasks prints the active tasks every few seconds until the returned function is called.
+// printTasks prints the active and the standby tasks every few seconds until the returned function is called.
 func (r *reporter) printTasks(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var printer sync.WaitGroup
@@ -297,11 +332,8 @@ func (r *reporter) printTasks(ctx context.Context) (stop func()) {
 		for {
 			select {
 			case <-ticker.C:
-				r.mu.Lock()
-				tasks := r.tasks
-				r.mu.Unlock()
-				if tasks != nil {
-					r.print(tasks.Line(&journal.Event{Instance: r.instance}))
+				for _, line := range r.owned() {
+					r.print(line)
 				}
 			case <-ctx.Done():
 				return

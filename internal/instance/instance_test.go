@@ -10,6 +10,7 @@ import (
 	"github.com/windowed-order-counter/lab/internal/instance"
 	"github.com/windowed-order-counter/lab/internal/workspace"
 	"github.com/windowed-order-counter/lab/streams"
+	"github.com/windowed-order-counter/lab/topology"
 )
 
 func TestConfigure(t *testing.T) {
@@ -31,12 +32,12 @@ func TestConfigure(t *testing.T) {
 	}
 	// The name sets the instance and its folder; nothing else follows from it.
 	given, err := instance.Configure(w, "eos", []string{
-		"application.id=x", "lab.output.suffix=.eos", "commit.interval.ms=30000", "lab.crash.after.store17=20",
+		"application.id=x", "lab.output.suffix=.eos", "lab.topic.prefix=mine.", "commit.interval.ms=30000", "lab.crash.after.store17=20",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if given.Suffix != ".eos" || given.CrashAt != 20 || given.Streams.ApplicationID != "x" || given.Streams.CommitInterval != 30*time.Second {
+	if given.Topics != (topology.Options{Prefix: "mine.", Suffix: ".eos"}) || given.CrashAt != 20 || given.Streams.ApplicationID != "x" || given.Streams.CommitInterval != 30*time.Second {
 		t.Errorf("%+v", given)
 	}
 	if given.Streams.ProcessingGuarantee != streams.AtLeastOnce {

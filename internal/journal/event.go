@@ -26,6 +26,9 @@ type Event struct {
 	RestoreStart *RestoreStart `json:"restore_start,omitempty"`
 	RestoreEnd   *RestoreEnd   `json:"restore_end,omitempty"`
 
+	Standbys        *Standbys        `json:"standbys,omitempty"`
+	StandbyCaughtUp *StandbyCaughtUp `json:"standby_caught_up,omitempty"`
+
 	RestoreProgress  *RestoreProgress  `json:"restore_progress,omitempty"`
 	RestoreSuspended *RestoreSuspended `json:"restore_suspended,omitempty"`
 
@@ -35,6 +38,7 @@ type Event struct {
 	Excused    *Excused    `json:"excused,omitempty"`
 	Waiting    *Waiting    `json:"waiting,omitempty"`
 	Halted     *Halted     `json:"halted,omitempty"`
+	CrashPoint *CrashPoint `json:"crash_point,omitempty"`
 	Stopped    *Stopped    `json:"stopped,omitempty"`
 }
 
@@ -64,6 +68,10 @@ func (e *Event) Payload() Payload {
 		return e.RestoreStart
 	case e.RestoreEnd != nil:
 		return e.RestoreEnd
+	case e.Standbys != nil:
+		return e.Standbys
+	case e.StandbyCaughtUp != nil:
+		return e.StandbyCaughtUp
 	case e.RestoreProgress != nil:
 		return e.RestoreProgress
 	case e.RestoreSuspended != nil:
@@ -80,6 +88,8 @@ func (e *Event) Payload() Payload {
 		return e.Waiting
 	case e.Halted != nil:
 		return e.Halted
+	case e.CrashPoint != nil:
+		return e.CrashPoint
 	case e.Stopped != nil:
 		return e.Stopped
 	default:
@@ -118,6 +128,7 @@ type Tasks struct {
 type Task struct {
 	ID         string   `json:"id"`
 	Partitions []string `json:"partitions"`
+	Thread     int      `json:"thread,omitempty"` // number of the stream thread, from 1; 0 if the instance has only one
 }
 
 // FirstRecord is the first record of a store that this instance counts.
@@ -234,6 +245,37 @@ type Halted struct {
 	Record int64  `json:"record"` // of that store, from 1: the one that is not counted any more
 }
 
+// CrashPoint is the last event of an instance that was told to crash inside a commit (lab.crash.at): it kills itself as soon as this is
+// written. It holds what was under way, and what will be counted once more because of it.
+type CrashPoint struct {
+	At       string     `json:"at"`
+	Commit   int64      `json:"commit"` // from 1, of those in which orders were counted
+	InFlight []InFlight `json:"in_flight"`
+	Stores   []Excess   `json:"stores"`
+	Error    string     `json:"error,omitempty"` // why there is no prediction
+}
+
+// InFlight is a partition between the offset from which a restart goes on and that which was reached.
+type InFlight struct {
+	Partition string `json:"partition"`
+	Store     string `json:"store,omitempty"` // of a changelog
+	Committed int64  `json:"committed"`
+	Position  int64  `json:"position"`
+}
+
+// Excess is what a crash leads to for a store: a restart processes all that was in flight again, and counts once more what has left a trace
+// that a reader of committed records sees.
+type Excess struct {
+	Store        string `json:"store"`
+	Orders       int64  `json:"orders"`        // placed ones in flight
+	OrdersAgain  int64  `json:"orders_again"`  // of those, the ones whose record is in the repartition topic already
+	Records      int64  `json:"records"`       // of the repartition topic, in flight
+	RecordsAgain int64  `json:"records_again"` // of those, the ones whose count is in the changelog already
+}
+
+// Predicted is how much more than placed the final count will be.
+func (x *Excess) Predicted() int64 { return x.OrdersAgain + x.RecordsAgain }
+
 // Stopped is an instance's last event; a killed one has none.
 type Stopped struct {
 	Error string `json:"error,omitempty"` // "" for a clean stop
@@ -253,7 +295,11 @@ func (p *State) Line(e *Event) string {
 func (p *Tasks) Line(e *Event) string {
 	tasks := make([]string, 0, len(p.Active))
 	for _, t := range p.Active {
-		tasks = append(tasks, t.ID+"=["+strings.Join(t.Partitions, ", ")+"]")
+		line := t.ID + "=[" + strings.Join(t.Partitions, ", ") + "]"
+		if t.Thread > 0 {
+			line += fmt.Sprintf(" StreamThread-%d", t.Thread)
+		}
+		tasks = append(tasks, line)
 	}
 	slices.Sort(tasks)
 	return fmt.Sprintf("active tasks %s {%s}", e.Instance, strings.Join(tasks, ", "))
@@ -333,6 +379,18 @@ func (p *Halted) Line(*Event) string {
 	return fmt.Sprintf("halting before counting %s record %d", p.Store, p.Record)
 }
 
+// Line says where it crashes and what will come of that.
+func (p *CrashPoint) Line(*Event) string {
+	if p.Error != "" {
+		return fmt.Sprintf("halting at %s of commit %d, and what comes again is not known: %s", p.At, p.Commit, p.Error)
+	}
+	var orders, records int64
+	for i := range p.Stores {
+		orders, records = orders+p.Stores[i].OrdersAgain, records+p.Stores[i].RecordsAgain
+	}
+	return fmt.Sprintf("halting at %s of commit %d: %d orders will come to be counted again, %d records will be counted again", p.At, p.Commit, orders, records)
+}
+
 // Line says how the instance ended.
 func (p *Stopped) Line(e *Event) string {
 	if p.Error != "" {
@@ -357,4 +415,5 @@ func (p *Misplaced) in(e *Event)        { e.Misplaced = p }
 func (p *Excused) in(e *Event)          { e.Excused = p }
 func (p *Waiting) in(e *Event)          { e.Waiting = p }
 func (p *Halted) in(e *Event)           { e.Halted = p }
+func (p *CrashPoint) in(e *Event)       { e.CrashPoint = p }
 func (p *Stopped) in(e *Event)          { e.Stopped = p }

@@ -92,6 +92,16 @@ func TestLines(t *testing.T) {
 		},
 		{&journal.Waiting{Reason: "no topic"}, "instance a waits: no topic"},
 		{&journal.Halted{Store: "store-17", Record: 20}, "halting before counting store-17 record 20"},
+		{
+			&journal.CrashPoint{At: "before-offset-commit", Commit: 3, Stores: []journal.Excess{
+				{Store: "store-17", Orders: 4, OrdersAgain: 3, Records: 2, RecordsAgain: 2}, {Store: "store-18", OrdersAgain: 1, RecordsAgain: 1},
+			}},
+			"halting at before-offset-commit of commit 3: 4 orders will come to be counted again, 3 records will be counted again",
+		},
+		{
+			&journal.CrashPoint{At: "in-transaction", Commit: 1, Error: "broker gone"},
+			"halting at in-transaction of commit 1, and what comes again is not known: broker gone",
+		},
 		{&journal.Stopped{}, "instance a stopped"},
 		{&journal.Stopped{Error: "broker gone"}, "instance a failed: broker gone"},
 		{
@@ -101,6 +111,21 @@ func TestLines(t *testing.T) {
 		{
 			&journal.RestoreSuspended{Store: "s", Partition: "log-1", Restored: 9, Position: 10, To: 30},
 			"restore suspended instance=a store=s partition=log-1 position=10 to=30 restored=9",
+		},
+		{
+			&journal.Tasks{Active: []journal.Task{{ID: "1_1", Partitions: []string{"r-1"}, Thread: 2}, {ID: "0_0", Partitions: []string{"o-0"}, Thread: 1}}},
+			"active tasks a {0_0=[o-0] StreamThread-1, 1_1=[r-1] StreamThread-2}",
+		},
+		{
+			&journal.Standbys{Standby: []journal.Task{
+				{ID: "1_1", Partitions: []string{"order-counter-orders-per-store-changelog-1"}},
+				{ID: "0_0", Partitions: []string{"order-counter-order-status-changelog-0"}},
+			}},
+			"standby tasks a {0_0=[order-counter-order-status-changelog-0], 1_1=[order-counter-orders-per-store-changelog-1]}",
+		},
+		{
+			&journal.StandbyCaughtUp{Task: "1_1", Store: "orders-per-store", Partition: "order-counter-orders-per-store-changelog-1", Position: 13},
+			"standby caught up instance=a store=orders-per-store partition=order-counter-orders-per-store-changelog-1 position=13",
 		},
 	}
 	dir := t.TempDir()

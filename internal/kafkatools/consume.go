@@ -77,6 +77,36 @@ func Read(ctx context.Context, client *kafka.Client, cfg ReadConfig, fn func(par
 	return reader.follow(ctx)
 }
 
+// Range is a part of a partition: the records from an offset to before another.
+type Range struct {
+	kafka.TopicPartition
+	From, To int64
+}
+
+// ReadRanges hands to fn what readers of an isolation level see of some ranges by now, one range after another.
+func ReadRanges(
+	ctx context.Context, client *kafka.Client, isolation kafka.Isolation, ranges []Range, fn func(partition int32, r *kafka.Record) error,
+) error {
+	tps := make([]kafka.TopicPartition, len(ranges))
+	for i, r := range ranges {
+		tps[i] = r.TopicPartition
+	}
+	ends, err := endsOf(ctx, client, tps, isolation)
+	if err != nil {
+		return err
+	}
+	reader := topicReader{fn: fn, fetcher: client.NewFetcher(kafka.FetcherConfig{
+		Isolation: func(string) kafka.Isolation { return isolation },
+	})}
+	defer reader.fetcher.Close()
+	for _, r := range ranges {
+		if err := reader.upTo(ctx, r.TopicPartition, r.From, min(r.To, ends[r.TopicPartition])); err != nil {
+			return fmt.Errorf("read %s from offset %d to %d: %w", r.TopicPartition, r.From, r.To, err)
+		}
+	}
+	return nil
+}
+
 // markersWithin is how long a reader of committed records waits for the markers of transactions that have ended.
 const markersWithin = time.Second
 

@@ -11,12 +11,22 @@ import (
 	"strconv"
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
+	"github.com/windowed-order-counter/lab/streams"
 )
 
 // Group is a consumer group with its progress.
 type Group struct {
 	ID, State string
 	Rows      []GroupRow
+	Standbys  []GroupStandby
+}
+
+// GroupStandby is a standby task, of which a member keeps a copy. Kafka's own tool does not know of them: they have no partitions to consume.
+type GroupStandby struct {
+	Task     string
+	MemberID string
+	Host     string
+	ClientID string
 }
 
 // GroupRow is one partition of a group: assigned to a member, committed, or both.
@@ -51,11 +61,15 @@ func DescribeGroup(ctx context.Context, client *kafka.Client, id string) (Group,
 	members := slices.Clone(d.Members)
 	slices.SortStableFunc(members, func(a, b kafka.GroupMember) int { return cmp.Compare(len(b.Assigned), len(a.Assigned)) })
 	var rows []GroupRow
+	var standbys []GroupStandby
 	owned := map[kafka.TopicPartition]bool{}
 	for _, m := range members {
 		for _, tp := range slices.SortedFunc(slices.Values(m.Assigned), kafka.TopicPartition.Compare) {
 			owned[tp] = true
 			rows = append(rows, GroupRow{TopicPartition: tp, MemberID: m.MemberID, Host: m.Host, ClientID: m.ClientID})
+		}
+		for _, task := range streams.StandbysOf(m.Given) {
+			standbys = append(standbys, GroupStandby{Task: task.String(), MemberID: m.MemberID, Host: m.Host, ClientID: m.ClientID})
 		}
 	}
 	for _, tp := range slices.SortedFunc(maps.Keys(committed), kafka.TopicPartition.Compare) {
@@ -77,16 +91,19 @@ func DescribeGroup(ctx context.Context, client *kafka.Client, id string) (Group,
 			rows[i].Current = c.Offset
 		}
 	}
-	return Group{ID: id, State: d.State, Rows: rows}, nil
+	return Group{ID: id, State: d.State, Rows: rows, Standbys: standbys}, nil
 }
 
-// Write prints a group in the layout of kafka-consumer-groups --describe.
+// Write prints a group in the layout of kafka-consumer-groups --describe, and below it the standby tasks, if there are any.
 func (g Group) Write(w io.Writer) error {
 	const least = 15 // of these columns, in org.apache.kafka.tools.consumer.group.ConsumerGroupCommand
 	group, topic, member, host := least, least, least, least
 	for _, r := range g.Rows {
 		group, topic = max(group, len(g.ID)), max(topic, len(r.Topic))
 		member, host = max(member, len(r.MemberID)), max(host, len(r.Host))
+	}
+	for _, s := range g.Standbys { // their members may own nothing
+		member, host = max(member, len(s.MemberID)), max(host, len(s.Host))
 	}
 	out := bufio.NewWriter(w)
 	line := func(cells ...string) {
@@ -101,6 +118,12 @@ func (g Group) Write(w io.Writer) error {
 			current, behind = strconv.FormatInt(r.Current, 10), strconv.FormatInt(lag, 10)
 		}
 		line(g.ID, r.Topic, strconv.Itoa(int(r.Partition)), current, strconv.FormatInt(r.End, 10), behind, r.MemberID, r.Host, r.ClientID)
+	}
+	if len(g.Standbys) > 0 {
+		fmt.Fprintf(out, "\n%-*s %-15s %-*s %-*s %s\n", group, "GROUP", "STANDBY-TASK", member, "CONSUMER-ID", host, "HOST", "CLIENT-ID")
+		for _, s := range g.Standbys {
+			fmt.Fprintf(out, "%-*s %-15s %-*s %-*s %s\n", group, g.ID, s.Task, member, s.MemberID, host, s.Host, s.ClientID)
+		}
 	}
 	return out.Flush()
 }

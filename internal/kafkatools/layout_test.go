@@ -96,6 +96,25 @@ func TestTransactionLayout(t *testing.T) {
 	}
 }
 
+// What Kafka's tool does not know comes below its table, and only if there is some.
+func TestGroupStandbyLayout(t *testing.T) {
+	g := Group{ID: "order-counter", State: "Stable", Standbys: []GroupStandby{
+		{Task: "1_0", MemberID: "order-counter-StreamThread-1-consumer-0b", Host: "/127.0.0.1", ClientID: "order-counter-StreamThread-1-consumer"},
+	}}
+	var got strings.Builder
+	if err := g.Write(&got); err != nil {
+		t.Fatal(err)
+	}
+	_, standbys, _ := strings.Cut(got.String(), "CLIENT-ID\n")
+	const want = `
+GROUP           STANDBY-TASK    CONSUMER-ID                              HOST            CLIENT-ID
+order-counter   1_0             order-counter-StreamThread-1-consumer-0b /127.0.0.1      order-counter-StreamThread-1-consumer
+`
+	if diff := cmp.Diff(want, standbys); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // In a rebalance no partition has an owner, and a table of dashes does not say why.
 func TestGroupRemarks(t *testing.T) {
 	for state, want := range map[string]string{

@@ -20,3 +20,16 @@ func Detach(cmd *exec.Cmd) error {
 }
 
 func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
+
+// CanSuspend tells whether this system can suspend a process.
+const CanSuspend = true
+
+// Suspend keeps the process from running until Resume, without its being told (SIGSTOP). It is ErrGone if the process is gone.
+func (id ID) Suspend() error {
+	return id.act(func(p *os.Process) error { return p.Signal(syscall.SIGSTOP) })
+}
+
+// Resume lets a suspended process go on (SIGCONT).
+func (id ID) Resume() error {
+	return id.act(func(p *os.Process) error { return p.Signal(syscall.SIGCONT) })
+}

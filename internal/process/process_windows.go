@@ -46,3 +46,12 @@ func startToken(pid int) (string, error) {
 func terminate(p *os.Process) error {
 	return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(p.Pid))
 }
+
+// CanSuspend tells whether this system can suspend a process.
+const CanSuspend = false
+
+// Suspend is errors.ErrUnsupported: Windows has no signal for it.
+func (id ID) Suspend() error { return errors.ErrUnsupported }
+
+// Resume is errors.ErrUnsupported.
+func (id ID) Resume() error { return errors.ErrUnsupported }
