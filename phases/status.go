@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/windowed-order-counter/lab/broker"
 	"github.com/windowed-order-counter/lab/internal/connect"
+	"github.com/windowed-order-counter/lab/internal/journal"
 	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/internal/kafkatools"
 	"github.com/windowed-order-counter/lab/internal/workspace"
@@ -23,6 +25,7 @@ type Status struct {
 	Dir       string               `json:"dir"`
 	Broker    *broker.Record       `json:"broker"` // null: none runs
 	Instances []workspace.Instance `json:"instances"`
+	Tasks     []InstanceTasks      `json:"tasks"`
 	Group     *GroupStatus         `json:"group"` // null: nothing could be asked
 	Counts    []Count              `json:"counts"`
 	Late      LateStatus           `json:"late"`
@@ -31,6 +34,13 @@ type Status struct {
 	Passed      []int                  `json:"passed"` // phases
 	// Damaged are the records that cannot be read, in words.
 	Damaged []string `json:"damaged,omitempty"`
+}
+
+// InstanceTasks is what an instance of the lab's application works on, and what it keeps warm copies of.
+type InstanceTasks struct {
+	Instance string         `json:"instance"`
+	Active   []journal.Task `json:"active"`
+	Standby  []journal.Task `json:"standby"`
 }
 
 // GroupStatus is the state of the application's group.
@@ -48,12 +58,15 @@ type Count struct {
 
 // GetStatus looks and changes nothing. A workspace without a broker is no error.
 func GetStatus(ctx context.Context, cfg Config) (Status, error) {
-	s := Status{Dir: cfg.Workspace.Dir(), Instances: []workspace.Instance{}, Counts: []Count{}, DeadLetters: []kafkatools.KindCount{}, Passed: []int{}}
+	s := Status{Dir: cfg.Workspace.Dir(), Instances: []workspace.Instance{}, Tasks: []InstanceTasks{}, Counts: []Count{}, DeadLetters: []kafkatools.KindCount{}, Passed: []int{}}
 	instances, err := cfg.Workspace.Instances()
 	if err != nil && !s.damaged(err) {
 		return s, err
 	}
 	s.Instances = append(s.Instances, instances...)
+	if s.Tasks, err = instanceTasks(cfg.Workspace, instances); err != nil {
+		return s, err
+	}
 	progress, _, err := cfg.Workspace.Progress()
 	if err != nil && !s.damaged(err) {
 		return s, err
@@ -98,6 +111,40 @@ func GetStatus(ctx context.Context, cfg Config) (Status, error) {
 	return s, err
 }
 
+// instanceTasks is what the instances that run have last told of their tasks.
+func instanceTasks(w *workspace.Workspace, live []workspace.Instance) ([]InstanceTasks, error) {
+	events, err := journal.ReadAll(w.Journals(), topology.ApplicationID)
+	if err != nil {
+		return nil, err
+	}
+	live = slices.DeleteFunc(slices.Clone(live), func(in workspace.Instance) bool { return in.Application != topology.ApplicationID })
+	list := []InstanceTasks{}
+	for _, m := range members(events, live) {
+		t := InstanceTasks{Instance: m.name, Active: []journal.Task{}, Standby: []journal.Task{}}
+		if m.tasks != nil {
+			t.Active = append(t.Active, m.tasks.Active...)
+		}
+		if m.standbys != nil {
+			t.Standby = append(t.Standby, m.standbys.Standby...)
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// ids are the tasks in their order, in one line.
+func ids(tasks []journal.Task) string {
+	var list []string
+	for _, t := range tasks {
+		id := t.ID
+		if t.Thread > 0 {
+			id += fmt.Sprintf(" (thread %d)", t.Thread)
+		}
+		list = append(list, id)
+	}
+	return strings.Join(list, " ")
+}
+
 // damaged notes an error that says only that a record cannot be read, and reports whether it is one.
 func (s *Status) damaged(err error) bool {
 	var damaged *workspace.DamagedError
@@ -125,13 +172,10 @@ func counts(ctx context.Context, client *kafka.Client) ([]Count, error) {
 func (s Status) Write(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "workspace\t%s\n", s.Dir)
-	switch {
-	case s.Broker == nil:
+	if s.Broker == nil {
 		fmt.Fprintln(t, "broker\tnone")
-	case s.Broker.PID == 0:
-		fmt.Fprintf(t, "broker\t%s on %s\n", s.Broker.Kind, s.Broker.Bootstrap)
-	default:
-		fmt.Fprintf(t, "broker\t%s on %s, pid %d\n", s.Broker.Kind, s.Broker.Bootstrap, s.Broker.PID)
+	} else {
+		fmt.Fprintf(t, "broker\t%s\n", s.Broker)
 	}
 	if len(s.Instances) == 0 {
 		fmt.Fprintln(t, "instances\tnone")
@@ -139,6 +183,12 @@ func (s Status) Write(w io.Writer) error {
 	for _, in := range s.Instances {
 		fmt.Fprintf(t, "instance\t%s of %s, pid %d, %s, since %s\n",
 			in.Name, in.Application, in.PID, in.Guarantee, in.Started.Format(time.RFC3339))
+	}
+	for _, in := range s.Tasks {
+		fmt.Fprintf(t, "active tasks\t%s: %s\n", in.Instance, ids(in.Active))
+		if len(in.Standby) > 0 {
+			fmt.Fprintf(t, "standby tasks\t%s: %s\n", in.Instance, ids(in.Standby))
+		}
 	}
 	if s.Group != nil {
 		lag := "unknown"

@@ -26,8 +26,9 @@ type member struct {
 	pid        int
 	properties []string
 	state      string
-	tasks      *journal.Tasks // the latest; nil: none yet
-	line       string         // with which it told them
+	tasks      *journal.Tasks    // the latest; nil: none yet
+	line       string            // with which it told them
+	standbys   *journal.Standbys // the latest; nil: there were none yet
 }
 
 // members lists the instances that run, by name. What a journal says of an instance that was killed stays there for ever, so a member counts
@@ -45,6 +46,8 @@ func members(events []journal.Event, live []workspace.Instance) []*member {
 			m.state = e.State.To
 		case e.Tasks != nil:
 			m.tasks, m.line = e.Tasks, e.Line()
+		case e.Standbys != nil:
+			m.standbys = e.Standbys
 		}
 	}
 	var list []*member
