@@ -53,7 +53,7 @@ func TestScripts(t *testing.T) {
 
 func setup(env *testscript.Env) error {
 	// Nothing of the developer's own environment decides where a script goes.
-	for _, name := range []string{"DIR", "BROKER", "BOOTSTRAP", "PORT", "YES", "JSON", "NO_COLOR", "SESSION_TIMEOUT"} {
+	for _, name := range []string{"DIR", "BROKER", "BOOTSTRAP", "CONFIG", "PORT", "YES", "JSON", "NO_COLOR", "SESSION_TIMEOUT"} {
 		env.Setenv("LAB_"+name, "")
 	}
 	// The race detector's runtime sleeps for a second at the end of each process by default, and scripts start many.

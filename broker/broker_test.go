@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,8 +23,8 @@ import (
 	"github.com/windowed-order-counter/lab/internal/process"
 )
 
-// The test binary plays three parts, chosen by these variables: the process that serves, a lab command that starts a broker and ends,
-// and a serving process that fails at once.
+// The test binary plays several parts, chosen by these variables and javaEnv: the process that serves, a lab command that starts a broker and
+// ends, a serving process that fails at once, and java.
 const (
 	serveEnv = "LAB_BROKER_TEST_SERVE"
 	upEnv    = "LAB_BROKER_TEST_UP"
@@ -37,6 +38,8 @@ const deadline = 20 * time.Second
 func TestMain(m *testing.M) {
 	var err error
 	switch {
+	case os.Getenv(javaEnv) != "" && filepath.Base(os.Args[0]) == "java":
+		err = playJava(os.Args[1:])
 	case os.Getenv(failEnv) != "":
 		err = errors.New("no broker today")
 	case os.Getenv(serveEnv) != "":
@@ -52,13 +55,16 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// playServe reads the arguments that Up appends: --dir D --port N.
+// playServe reads the arguments that Up appends: --dir D --port N, or --dir D --node N.
 func playServe(args []string) error {
 	port, err := strconv.Atoi(args[4])
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
+	if args[3] == "--node" {
+		return ServeNode(ctx, ServeNodeConfig{Dir: args[2], Node: port})
+	}
 	if brief, err := time.ParseDuration(os.Getenv(briefEnv)); err == nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, brief)
@@ -128,6 +134,8 @@ func down(t *testing.T, cfg Config) {
 	}
 }
 
+func same(a, b Record) bool { return reflect.DeepEqual(a, b) }
+
 func running(t *testing.T, id process.ID) bool {
 	t.Helper()
 	r, err := id.Running()
@@ -152,10 +160,10 @@ func TestLifecycle(t *testing.T) {
 	if !running(t, first.ID) {
 		t.Error("its process does not run")
 	}
-	if again := up(t, cfg); again != first {
+	if again := up(t, cfg); !same(again, first) {
 		t.Errorf("a second Up gave %+v, want the same broker %+v", again, first)
 	}
-	if found, err := Find(t.Context(), Config{Dir: cfg.Dir}); err != nil || found != first {
+	if found, err := Find(t.Context(), Config{Dir: cfg.Dir}); err != nil || !same(found, first) {
 		t.Errorf("Find = %+v, %v", found, err)
 	}
 	log, err := os.ReadFile(filepath.Join(cfg.Dir, ".lab", "broker.log"))
@@ -240,7 +248,7 @@ func TestTakenPort(t *testing.T) {
 	if want := fmt.Sprintf("port %d is taken", cfg.Port); !strings.Contains(said, want) {
 		t.Errorf("said %q, want it to hold %q", said, want)
 	}
-	if again := up(t, cfg); again != r {
+	if again := up(t, cfg); !same(again, r) {
 		t.Errorf("the same command line gave %+v, want %+v", again, r)
 	}
 }
@@ -255,7 +263,7 @@ func TestTwoCommandsStartOneBroker(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range records {
-		if errs[i] != nil || records[i] != records[0] {
+		if errs[i] != nil || !same(records[i], records[0]) {
 			t.Errorf("Up %d gave %+v, %v; want %+v", i, records[i], errs[i], records[0])
 		}
 	}
@@ -403,7 +411,7 @@ func TestExisting(t *testing.T) {
 	want := Record{Kind: Existing, Bootstrap: bootstrap}
 	dir := t.TempDir()
 	b := open(t, Config{Dir: dir, Bootstrap: bootstrap})
-	if r, err := b.Up(t.Context()); err != nil || r != want {
+	if r, err := b.Up(t.Context()); err != nil || !same(r, want) {
 		t.Errorf("Up = %+v, %v; want %+v", r, err, want)
 	}
 	if err := b.Down(t.Context(), true); !errors.Is(err, ErrNotOurs) {
@@ -427,8 +435,12 @@ func TestUsage(t *testing.T) {
 		cfg  Config
 		want error
 	}{
-		"docker":                {Config{Kind: "docker"}, ErrUnavailable},
-		"jvm":                   {Config{Kind: "jvm"}, ErrUnavailable},
+		"docker":                {Config{Kind: Docker}, ErrContradiction},
+		"jvm":                   {Config{Kind: JVM}, ErrContradiction},
+		"jvm elsewhere":         {Config{Kind: JVM, Bootstrap: "k:9092"}, ErrContradiction},
+		"three of what has one": {Config{Nodes: 3}, ErrContradiction},
+		"two nodes":             {Config{Kind: JVM, Nodes: 2}, ErrNodes},
+		"one node":              {Config{Nodes: 1}, nil},
 		"unknown":               {Config{Kind: "zookeeper"}, ErrUnknownKind},
 		"embedded elsewhere":    {Config{Kind: Embedded, Bootstrap: "k:9092"}, ErrContradiction},
 		"existing nowhere":      {Config{Kind: Existing}, ErrContradiction},

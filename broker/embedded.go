@@ -10,9 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/windowed-order-counter/lab/internal/process"
@@ -32,6 +30,9 @@ type embedded struct {
 }
 
 func (e embedded) Status(ctx context.Context) (Record, error) {
+	if err := e.files.checkStored(Embedded); err != nil {
+		return Record{}, err
+	}
 	r, err := liveRecord(ctx, e.files)
 	if err != nil {
 		return Record{}, err
@@ -52,6 +53,9 @@ func (e embedded) Up(ctx context.Context) (_ Record, err error) {
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
 
+	if err := e.files.checkStored(Embedded); err != nil {
+		return Record{}, err
+	}
 	// The command that started a broker may have been killed before that had written its record.
 	r, err := e.await(ctx, process.ID{})
 	if !notRunning(err) {
@@ -61,70 +65,28 @@ func (e embedded) Up(ctx context.Context) (_ Record, err error) {
 }
 
 // start runs the serving process and waits until it answers.
-func (e embedded) start(ctx context.Context) (_ Record, err error) {
-	cmd, err := e.command()
+func (e embedded) start(ctx context.Context) (Record, error) {
+	child, err := e.cfg.spawn(e.files, e.files.log, "--port", strconv.Itoa(cmp.Or(e.cfg.Port, DefaultPort)))
 	if err != nil {
 		return Record{}, err
 	}
-	log, err := os.OpenFile(e.files.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return Record{}, err
-	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	info, err := log.Stat()
-	if err != nil {
-		return Record{}, err
-	}
-	// Stdin stays nil, the null device. Nothing of the parent's is inherited, or `lab phase 1 | tee` would not end before the broker.
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := errors.Join(keepInherited(), process.Detach(cmd)); err != nil {
-		return Record{}, fmt.Errorf("detaching the broker: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return Record{}, fmt.Errorf("starting the broker: %w", err)
-	}
-	id, err := process.Of(cmd.Process.Pid)
+	id, err := process.Of(child.Process.Pid)
 	var r Record
 	if err == nil {
 		r, err = e.await(ctx, id)
 	}
 	switch {
 	case notRunning(err), errors.Is(err, process.ErrGone):
-		return Record{}, fmt.Errorf("%w: %w; the end of %s:\n%s", ErrExited, exitOf(cmd), e.files.log, tail(e.files.log, info.Size()))
+		return Record{}, child.exited()
 	case err != nil:
 		// Half a broker must not stay behind: it has written nothing yet that a kill could tear.
-		return Record{}, errors.Join(err, ignoreExit(cmd.Process.Kill()), ignoreExit(cmd.Wait()))
+		return Record{}, errors.Join(err, child.kill())
 	case r.ID != id:
 		// Another one was on its way. The one started here waits for its lock, or has given up.
-		return r, errors.Join(ignoreExit(cmd.Process.Kill()), ignoreExit(cmd.Wait()))
+		return r, child.kill()
 	}
 	e.cfg.Progress(r.announce())
-	return r, cmd.Process.Release()
-}
-
-// command builds the command line of the serving process.
-func (e embedded) command() (*exec.Cmd, error) {
-	argv := e.cfg.Command
-	if len(argv) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("finding the lab's own program: %w", err)
-		}
-		argv = []string{self, "broker", "serve"}
-	}
-	port := e.cfg.Port
-	if port == 0 {
-		port = DefaultPort
-	}
-	dir := filepath.Dir(filepath.Dir(e.files.record))
-	argv = append(slices.Clone(argv), "--dir", dir, "--port", strconv.Itoa(port))
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir = dir
-	// The variables of the global flags that exclude an embedded broker are for the parent, which has decided.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		return strings.HasPrefix(kv, "LAB_BOOTSTRAP=") || strings.HasPrefix(kv, "LAB_BROKER=")
-	})
-	return cmd, nil
+	return r, child.Process.Release()
 }
 
 // await returns the record of the process that serves the workspace once it answers. That need not be the child, the one that was started
@@ -213,19 +175,11 @@ func (e embedded) Down(ctx context.Context, force bool) error {
 
 // announce says where the broker is, and why not where it was wanted.
 func (r Record) announce() string {
-	line := fmt.Sprintf("broker %s on %s, pid %d", r.Kind, r.Bootstrap, r.PID)
+	line := "broker " + r.String()
 	if r.Port != r.Asked {
 		line += fmt.Sprintf(" (port %d is taken)", r.Asked)
 	}
 	return line
-}
-
-// exitOf reaps a process that has ended and says how.
-func exitOf(cmd *exec.Cmd) error {
-	if err := cmd.Wait(); err != nil {
-		return err
-	}
-	return errors.New("exit status 0")
 }
 
 // ignoreExit drops the error that only says that a process ended badly, or before it was killed.

@@ -7,15 +7,20 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/windowed-order-counter/lab/internal/filelock"
 	"github.com/windowed-order-counter/lab/internal/process"
 )
 
-// Evict stops the embedded broker of a workspace and keeps another one from coming up until release is called, for whoever is about to
-// remove the workspace. It does not depend on the record, which is missing while a broker starts and may be damaged: who serves, or starts
-// one that will, holds a lock. stopped are the processes that it stopped.
+// nodeGrace is how long a node of Kafka may take to stop before it is killed. One of three waits for a quorum that may be gone already, for five
+// minutes; a kill loses nothing but data that is about to be removed.
+const nodeGrace = 5 * time.Second
+
+// Evict stops the processes that are the broker of a workspace, and keeps another one from coming up until release is called, for whoever is
+// about to remove the workspace. It does not depend on the record, which is missing while a broker starts and may be damaged: who serves, or
+// starts one that will, holds a lock. stopped are the processes that it stopped. A container is for RemoveContainers, after that.
 func Evict(ctx context.Context, cfg Config) (stopped []process.ID, release func() error, err error) {
 	cfg = cfg.withDefaults()
 	f, err := filesOf(cfg.Dir)
@@ -34,43 +39,89 @@ func Evict(ctx context.Context, cfg Config) (stopped []process.ID, release func(
 	if _, err := readRecord(f.record); errors.Is(err, ErrDamagedRecord) {
 		cfg.Progress(fmt.Sprintf("ignored: %v", err))
 	}
-	serve, stopped, err := stopServing(ctx, cfg, f)
-	if err != nil {
-		return stopped, nil, errors.Join(err, up.Release())
+	if cfg.Kind, err = f.stored(); err != nil {
+		return nil, nil, errors.Join(err, up.Release())
 	}
-	return stopped, func() error { return errors.Join(serve.Release(), up.Release()) }, nil
+	// All nodes are asked at once: each of three waits for the others.
+	var telling sync.Mutex
+	tell := cfg.Progress
+	cfg.Progress = func(line string) {
+		telling.Lock()
+		defer telling.Unlock()
+		tell(line)
+	}
+	servers := make([]eviction, maxNodes)
+	var stopping sync.WaitGroup
+	for i := range servers {
+		stopping.Go(func() { servers[i].err = servers[i].stop(ctx, cfg, f, f.nodeLock(i+1)) })
+	}
+	stopping.Wait()
+	release = func() error {
+		var errs []error
+		for _, s := range servers {
+			if s.lock != nil {
+				errs = append(errs, s.lock.Release())
+			}
+		}
+		return errors.Join(append(errs, up.Release())...)
+	}
+	for _, s := range servers {
+		stopped = append(stopped, s.stopped...)
+		err = errors.Join(err, s.err)
+	}
+	if err != nil {
+		return stopped, nil, errors.Join(err, release())
+	}
+	return stopped, release, nil
 }
 
-// stopServing stops whoever holds the serving lock, and returns with it.
-func stopServing(ctx context.Context, cfg Config, f files) (lock *filelock.Lock, stopped []process.ID, err error) {
+// eviction is the end of whoever holds one serving lock.
+type eviction struct {
+	lock    *filelock.Lock
+	stopped []process.ID
+	err     error
+}
+
+// stop stops whoever holds the lock, and takes it.
+func (e *eviction) stop(ctx context.Context, cfg Config, f files, path string) error {
 	waiting, cancel := context.WithTimeout(ctx, cfg.StopTimeout)
 	defer cancel()
+	grace, cancelGrace := context.WithTimeout(waiting, nodeGrace)
+	defer cancelGrace()
 	ticker := time.NewTicker(lockRetry)
 	defer ticker.Stop()
 	before := 0
 	for {
-		lock, err := filelock.Try(f.serveLock)
+		lock, err := filelock.Try(path)
 		var held *filelock.HeldError
 		if !errors.As(err, &held) {
-			for _, id := range stopped { // it gives the lock back a moment before it ends
+			for _, id := range e.stopped { // it gives the lock back a moment before it ends
 				err = errors.Join(err, id.Wait(waiting))
 			}
 			if err != nil && lock != nil {
-				return nil, stopped, errors.Join(err, lock.Release())
+				return errors.Join(err, lock.Release())
 			}
-			return lock, stopped, err
+			e.lock = lock
+			return err
 		}
 		// A command that only looks at the lock holds it for a moment, and before a new holder has signed, the file names the one before. Who
 		// is there twice in a row is neither.
 		if held.PID != 0 && held.PID == before {
-			if stopped, err = askToStop(cfg, f, held.PID, stopped); err != nil {
-				return nil, stopped, err
+			if e.stopped, err = askToStop(cfg, f, held.PID, e.stopped); err != nil {
+				return err
+			}
+		}
+		if cfg.Kind == JVM && grace.Err() != nil {
+			for _, id := range e.stopped {
+				if err := id.Kill(); err != nil && !errors.Is(err, process.ErrGone) {
+					return fmt.Errorf("killing the broker, pid %d: %w", id.PID, err)
+				}
 			}
 		}
 		before = held.PID
 		select {
 		case <-waiting.Done():
-			return nil, stopped, fmt.Errorf("%w: waiting for the broker to end: %w", ErrTimeout, errors.Join(held, context.Cause(waiting)))
+			return fmt.Errorf("%w: waiting for the broker to end: %w", ErrTimeout, errors.Join(held, context.Cause(waiting)))
 		case <-ticker.C:
 		}
 	}

@@ -13,7 +13,7 @@ func (e existing) Up(ctx context.Context) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.cfg.StartTimeout)
 	defer cancel()
 	if err := e.cfg.Probe(ctx, e.cfg.Bootstrap); err != nil {
-		return Record{}, fmt.Errorf("no broker answers on %s: %w", e.cfg.Bootstrap, err)
+		return Record{}, err // it names the address, and what is wrong: that nobody is there, or that we do not come together
 	}
 	return e.record(), nil
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/windowed-order-counter/lab/internal/filelock"
@@ -40,4 +41,18 @@ func lockHolder(path string) (pid int, held bool, err error) {
 		return 0, false, err
 	}
 	return 0, false, lock.Release()
+}
+
+// awaitTurn takes the lock of who starts a broker. The holder may be fetching jars or an image for as long as that takes.
+func (f files) awaitTurn(ctx context.Context, progress func(string)) (*filelock.Lock, error) {
+	if pid, held, err := lockHolder(f.upLock); err != nil {
+		return nil, err
+	} else if held {
+		progress(fmt.Sprintf("waiting for another command that is starting the broker, pid %d", pid))
+	}
+	lock, err := acquire(ctx, f.upLock)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for another command that is starting the broker: %w", err)
+	}
+	return lock, nil
 }

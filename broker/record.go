@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/windowed-order-counter/lab/internal/atomicfile"
@@ -25,15 +27,64 @@ const exitGrace = time.Second
 type Record struct {
 	Kind      Kind   `json:"kind"`
 	Bootstrap string `json:"bootstrap"`
-	// Port is where an embedded broker listens; Asked is the port that was wanted. They differ if that one was taken.
+	// Port is where a broker that the lab started listens, the first node of several; Asked is the port that was wanted. They differ if that
+	// one was taken.
 	Port  int `json:"port,omitempty"`
 	Asked int `json:"asked,omitempty"`
+	// ID is the process, or that of a single node; zero for several nodes, a container and an existing cluster.
 	process.ID
-	Started time.Time `json:"started,omitzero"`
+	// Nodes are those of a JVM cluster, also the ones that do not run.
+	Nodes []Node `json:"nodes,omitempty"`
+	// Container is that of a docker broker.
+	Container *Container `json:"container,omitempty"`
+	Started   time.Time  `json:"started,omitzero"`
+}
+
+// Node is one process of a JVM cluster.
+type Node struct {
+	Number  int    `json:"node"` // its node.id
+	Address string `json:"address"`
+	// ID is zero while the node does not run.
+	process.ID
+}
+
+// Container is a broker in Docker.
+type Container struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Image string `json:"image"`
+}
+
+// String says what runs and where, on one line.
+func (r Record) String() string {
+	line := fmt.Sprintf("%s on %s", r.Kind, r.Bootstrap)
+	switch {
+	case r.Container != nil:
+		line += fmt.Sprintf(", container %s (%s)", r.Container.Name, shortID(r.Container.ID))
+	case r.PID != 0:
+		line += fmt.Sprintf(", pid %d", r.PID)
+	case len(r.Nodes) > 0:
+		pids := make([]string, len(r.Nodes))
+		for i, n := range r.Nodes {
+			if pids[i] = strconv.Itoa(n.PID); n.PID == 0 {
+				pids[i] = "none"
+			}
+		}
+		line += ", pids " + strings.Join(pids, ", ")
+	}
+	return line
+}
+
+// String says where the node is, and what to do if it is not.
+func (n Node) String() string {
+	if n.PID == 0 {
+		return fmt.Sprintf("node %d on %s does not run; `lab broker up` starts it with its data", n.Number, n.Address)
+	}
+	return fmt.Sprintf("node %d on %s, pid %d", n.Number, n.Address, n.PID)
 }
 
 // files names what the broker keeps in a workspace.
-type files struct{ record, log, data, serveLock, upLock, stop string }
+type files struct{ record, log, data, serveLock, upLock, stop, jvm, docker string }
 
 // filesOf returns the paths, absolute, since the process that serves has its own working directory.
 func filesOf(dir string) (files, error) {
@@ -48,8 +99,30 @@ func filesOf(dir string) (files, error) {
 		serveLock: filepath.Join(lab, "broker.lock"),
 		upLock:    filepath.Join(lab, "broker.up.lock"),
 		stop:      filepath.Join(lab, "broker.stop"),
+		jvm:       filepath.Join(lab, "broker", "jvm.json"),
+		docker:    filepath.Join(lab, "broker", "docker.json"),
 	}, nil
 }
+
+// nodeLock and nodeLog are a node's lock and log. Those of the first one are the embedded broker's, so that only one of the two can serve.
+func (f files) nodeLock(number int) string { return numbered(f.serveLock, number) }
+func (f files) nodeLog(number int) string  { return numbered(f.log, number) }
+
+// nodeFolder holds a node's settings and data.
+func (f files) nodeFolder(number int) string {
+	return filepath.Join(f.data, fmt.Sprintf("node-%d", number))
+}
+
+func numbered(path string, number int) string {
+	if number == 1 {
+		return path
+	}
+	ext := filepath.Ext(path)
+	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, ext), number, ext)
+}
+
+// workspace returns the folder that all of it is in.
+func (f files) workspace() string { return filepath.Dir(filepath.Dir(f.record)) }
 
 // write stores the record, replacing the old one as a whole.
 func (r Record) write(path string) error {
@@ -73,11 +146,25 @@ func readRecord(path string) (Record, error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return Record{}, fmt.Errorf("%w %s: %w; %s", ErrDamagedRecord, path, err, cure)
 	}
-	if r.Kind != Embedded || r.Bootstrap == "" || r.PID <= 0 || r.Start == "" {
+	if !r.complete() {
 		return Record{}, fmt.Errorf("%w %s: kind %q, bootstrap %q, pid %d; %s",
 			ErrDamagedRecord, path, r.Kind, r.Bootstrap, r.PID, cure)
 	}
 	return r, nil
+}
+
+// complete tells whether a record says all that one of its kind has to.
+func (r Record) complete() bool {
+	switch r.Kind {
+	case Embedded:
+		return r.Bootstrap != "" && r.PID > 0 && r.Start != ""
+	case JVM:
+		return r.Bootstrap != "" && len(r.Nodes) > 0
+	case Docker:
+		return r.Bootstrap != "" && r.Container != nil
+	default:
+		return false
+	}
 }
 
 // liveRecord returns the record of a broker whose process runs. The record of one that was killed is removed.

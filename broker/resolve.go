@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,19 +13,16 @@ import (
 // ParseKind reads the value of --broker.
 func ParseKind(s string) (Kind, error) {
 	switch k := Kind(s); k {
-	case "", Embedded, Existing:
+	case "", Embedded, JVM, Docker, Existing:
 		return k, nil
-	case "docker", "jvm":
-		return "", fmt.Errorf("--broker %s: %w, which has embedded and existing", s, ErrUnavailable)
 	default:
-		return "", fmt.Errorf("--broker %s: %w (embedded, existing)", s, ErrUnknownKind)
+		return "", fmt.Errorf("--broker %s: %w (embedded, jvm, docker, existing)", s, ErrUnknownKind)
 	}
 }
 
-// New decides which broker a workspace uses: the one of Bootstrap, else the one that its record says is running, else a new one of the
-// asked kind. Asking for something else than what runs is ErrContradiction.
+// New decides which broker a workspace uses: the one of Bootstrap, else the one of which it holds the data, else a new one of the asked
+// kind. Asking for something else than what is there is ErrContradiction, once the broker is to be used: `lab clean` removes any.
 func New(cfg Config) (Broker, error) {
-	cfg = cfg.withDefaults()
 	kind, err := ParseKind(string(cfg.Kind))
 	if err != nil {
 		return nil, err
@@ -36,10 +34,10 @@ func New(cfg Config) (Broker, error) {
 		if err := checkBootstrap(cfg.Bootstrap); err != nil {
 			return nil, err
 		}
-		if kind == Embedded {
+		if kind != "" && kind != Existing {
 			return nil, fmt.Errorf("--broker %s %w --bootstrap %s", kind, ErrContradiction, cfg.Bootstrap)
 		}
-		return existing{cfg}, nil
+		return existing{cfg.withDefaults()}, nil
 	}
 	if kind == Existing {
 		return nil, fmt.Errorf("--broker %s without --bootstrap %w itself: it does not say which cluster", kind, ErrContradiction)
@@ -48,10 +46,45 @@ func New(cfg Config) (Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return embedded{cfg, f}, nil
+	if kind == "" {
+		if kind, err = f.stored(); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkNodes(cfg.Nodes, kind); err != nil {
+		return nil, err
+	}
+	cfg.Kind = cmp.Or(kind, Embedded)
+	cfg = cfg.withDefaults()
+	switch cfg.Kind {
+	case JVM:
+		return jvm{cfg, f}, nil
+	case Docker:
+		return docker{cfg, f}, nil
+	default:
+		return embedded{cfg, f}, nil
+	}
 }
 
-const maxPort = 65535
+// checkNodes takes one node or three: with two, the loss of either is the loss of the quorum. Only JVM has several.
+func checkNodes(nodes int, kind Kind) error {
+	switch {
+	case nodes == 0 || nodes == 1:
+		return nil
+	case nodes != maxNodes:
+		return fmt.Errorf("--nodes %d: %w: a cluster has 1 node or 3", nodes, ErrNodes)
+	case kind != JVM:
+		return fmt.Errorf("--nodes %d %w --broker %s: only --broker jvm has several", nodes, ErrContradiction, cmp.Or(kind, Embedded))
+	default:
+		return nil
+	}
+}
+
+const (
+	maxPort = 65535
+	// maxNodes is how many nodes a cluster has that the lab starts, if it has not one.
+	maxNodes = 3
+)
 
 // checkBootstrap tells a list of addresses from a slip of the finger, which would be looked up in the DNS at best.
 func checkBootstrap(list string) error {
@@ -78,8 +111,12 @@ func Find(ctx context.Context, cfg Config) (Record, error) {
 // still counts as asked for, so that the same command line works twice.
 func (r Record) agrees(cfg Config) error {
 	if cfg.Port != 0 && cfg.Port != r.Port && cfg.Port != r.Asked {
-		return fmt.Errorf("--port %d %w the broker that runs on port %d (pid %d): stop it first, or leave --port out",
-			cfg.Port, ErrContradiction, r.Port, r.PID)
+		who := fmt.Sprintf("pid %d", r.PID)
+		if r.PID == 0 {
+			who = r.String()
+		}
+		return fmt.Errorf("--port %d %w the broker that runs on port %d (%s): stop it first, or leave --port out",
+			cfg.Port, ErrContradiction, r.Port, who)
 	}
 	return nil
 }

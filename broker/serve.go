@@ -84,10 +84,11 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 	if err != nil {
 		return err
 	}
+	// Before the record: who finds that finds the line too.
+	cfg.Log.Info("broker ready", "bootstrap", r.Bootstrap, "asked", r.Asked, "pid", r.PID, "data", f.data)
 	if err := r.write(f.record); err != nil {
 		return err
 	}
-	cfg.Log.Info("broker ready", "bootstrap", r.Bootstrap, "asked", r.Asked, "pid", r.PID, "data", f.data)
 	<-ctx.Done()
 	return nil
 }

@@ -35,13 +35,13 @@ var ErrLeftOver = errors.New("something is left")
 // It goes by the locks that processes hold. Their records may be missing, for a broker that is coming up, or damaged.
 func Clean(ctx context.Context, cfg Config) error {
 	if _, err := os.Stat(cfg.Workspace.Dir()); errors.Is(err, fs.ErrNotExist) {
-		return proveClean(cfg, nil) // a folder that is not there need not be made for that
+		return proveClean(ctx, cfg, nil) // a folder that is not there need not be made for that
 	}
 	processes, err := clean(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	return proveClean(cfg, processes)
+	return proveClean(ctx, cfg, processes)
 }
 
 // clean returns the processes that it stopped.
@@ -69,13 +69,15 @@ func clean(ctx context.Context, cfg Config) (processes []process.ID, err error) 
 	if err := deleteElsewhere(ctx, cfg); err != nil {
 		return nil, err
 	}
-	served, release, err := broker.Evict(ctx, broker.Config{
-		Dir: cfg.Workspace.Dir(), Progress: func(line string) { cfg.Console.Printf("%s", line) },
-	})
+	at := broker.Config{Dir: cfg.Workspace.Dir(), Progress: func(line string) { cfg.Console.Printf("%s", line) }}
+	served, release, err := broker.Evict(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
+	if err := broker.RemoveContainers(ctx, at); err != nil {
+		return nil, err
+	}
 	return append(processes, served...), cfg.Workspace.Remove()
 }
 
@@ -183,9 +185,24 @@ func deleteOn(ctx context.Context, cfg Config, bootstrap string, recorded bool) 
 			ErrLeftOver, bootstrap, err, cfg.Workspace.Lab())
 	}
 	defer conn.Close()
+	traces, err := provision.Find(ctx, conn, cfg.Workspace)
+	if err != nil {
+		return true, fmt.Errorf("%w on %s: %w", ErrLeftOver, bootstrap, err)
+	}
+	names := strings.Join(traces.Names(), ", ")
+	if names == "" {
+		return false, nil
+	}
+	cfg.Console.Printf("this workspace made on %s: %s", bootstrap, names)
+	switch yes, err := cfg.Console.Confirm(ctx, "delete them there?"); {
+	case err != nil:
+		return true, err
+	case !yes:
+		return true, fmt.Errorf("%w on %s, as you say: %s", ErrLeftOver, bootstrap, names)
+	}
 	waiting, cancel := context.WithTimeout(ctx, membersTimeout)
 	defer cancel()
-	deleted, err := provision.Delete(waiting, conn, cfg.Workspace, func(e *provision.MemberError) {
+	deleted, err := provision.Delete(waiting, conn, cfg.Workspace, traces, func(e *provision.MemberError) {
 		cfg.Console.Printf("waiting up to %s for the end of %d members of group %s", membersTimeout, len(e.Members), e.Group)
 	})
 	if len(deleted) > 0 {
@@ -194,11 +211,11 @@ func deleteOn(ctx context.Context, cfg Config, bootstrap string, recorded bool) 
 	if err != nil {
 		return true, fmt.Errorf("%w on %s: %w", ErrLeftOver, bootstrap, err)
 	}
-	return len(deleted) > 0, nil
+	return true, nil
 }
 
-// proveClean looks instead of assuming: at the processes that were there, and at the folders.
-func proveClean(cfg Config, processes []process.ID) error {
+// proveClean looks instead of assuming: at the processes that were there, at Docker's containers, and at the folders.
+func proveClean(ctx context.Context, cfg Config, processes []process.ID) error {
 	var errs []error
 	left := 0
 	for _, id := range processes {
@@ -211,8 +228,18 @@ func proveClean(cfg Config, processes []process.ID) error {
 			errs = append(errs, fmt.Errorf("%w: process %d", ErrLeftOver, id.PID))
 		}
 	}
+	containers, asked, err := broker.Containers(ctx, broker.Config{Dir: cfg.Workspace.Dir()})
+	if err != nil {
+		return err
+	}
+	for _, c := range containers {
+		errs = append(errs, fmt.Errorf("%w: container %s (%s)", ErrLeftOver, c.Name, c.ID))
+	}
+	if !asked {
+		cfg.Console.Printf("no Docker answers here, and no container was made with one")
+	}
 	cfg.Console.Printf("processes %d", left)
-	cfg.Console.Printf("containers 0") // this version starts none
+	cfg.Console.Printf("containers %d", len(containers))
 	for _, folder := range []struct{ name, path string }{{".lab", cfg.Workspace.Lab()}, {"state", cfg.Workspace.State()}} {
 		switch _, err := os.Lstat(folder.path); {
 		case errors.Is(err, fs.ErrNotExist):

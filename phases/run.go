@@ -1,6 +1,7 @@
 package phases
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Config struct {
 	Logger    *slog.Logger
 	// SessionTimeout of the counters that are started here (session.timeout.ms). Default: the counter's own.
 	SessionTimeout time.Duration
+	// CrashPoints are the points of phase 6 at which its instances crash in addition (topology.CrashPoints).
+	CrashPoints []string
 	// Command starts this program as a counter: the path, and arguments before those of the counter. Default: this executable.
 	Command []string
 }
@@ -34,6 +37,8 @@ type phase struct {
 	number int
 	title  string
 	steps  func(*run) []step
+	// checks are the phase's own, beside those of verify. Its steps run each time that it is asked for, and the workspace does not remember it.
+	checks func() []verify.Check
 }
 
 // step is one thing that a phase does. A step that finds its work done by an interrupted run says so and does nothing.
@@ -84,14 +89,18 @@ type run struct {
 	watches  []*watch
 }
 
-// Fresh cleans the workspace for a run from the beginning. It returns the config with which the new broker gets the old one's port.
+// Fresh cleans the workspace for a run from the beginning. It returns the config with which the new broker is of the old one's kind and gets its
+// port, unless others are asked for.
 func Fresh(ctx context.Context, cfg Config) (Config, error) {
-	if cfg.Connect.Port == 0 && cfg.Connect.Bootstrap == "" {
-		r, err := broker.Find(ctx, broker.Config{Dir: cfg.Workspace.Dir()})
-		if err != nil && !errors.Is(err, broker.ErrNotRunning) {
+	if cfg.Connect.Bootstrap == "" {
+		kind, nodes, port, err := broker.Kept(cfg.Workspace.Dir())
+		if err != nil {
 			return cfg, err
 		}
-		cfg.Connect.Port = r.Asked
+		if cfg.Connect.Kind == "" || cfg.Connect.Kind == string(kind) {
+			cfg.Connect.Kind, cfg.Connect.Nodes = string(kind), cmp.Or(cfg.Connect.Nodes, nodes)
+		}
+		cfg.Connect.Port = cmp.Or(cfg.Connect.Port, port)
 	}
 	return cfg, Clean(ctx, cfg)
 }
@@ -121,7 +130,9 @@ func Run(ctx context.Context, cfg Config, wanted []int) (report verify.Report, e
 	}
 	for _, p := range r.plan(wanted, record) {
 		grade, err := r.phase(ctx, p)
-		report.Phases = append(report.Phases, grade.Phases...)
+		report.Phases = append(slices.DeleteFunc(report.Phases, func(earlier verify.PhaseReport) bool {
+			return len(grade.Phases) > 0 && earlier.Phase == p.number // it is graded once more
+		}), grade.Phases...)
 		report.Reason = grade.Reason
 		if err != nil || grade.Verdict() != verify.Pass {
 			return report, err
@@ -150,7 +161,12 @@ func (r *run) plan(wanted []int, record provision.Record) []phase {
 			todo = append(todo, p)
 		}
 	}
-	return todo
+	if len(r.CrashPoints) == 0 {
+		return todo
+	}
+	// They come on top of the plain phase.
+	todo = slices.DeleteFunc(todo, func(p phase) bool { return p.number == 6 && record.Has(6) })
+	return append(todo, crashPointPhase(r.CrashPoints))
 }
 
 // connect finds or starts the broker, and makes sure that what is on it is known here.
@@ -192,7 +208,7 @@ func (r *run) phase(ctx context.Context, p phase) (verify.Report, error) {
 		return verify.Report{}, stepError(ctx, p.number, 0, "look at what is there", err)
 	}
 	steps := p.steps(r)
-	if passed {
+	if passed && p.checks == nil {
 		r.Console.Printf("  it has passed before and is only graded again")
 		steps = nil
 	}
@@ -211,6 +227,12 @@ func (r *run) phase(ctx context.Context, p phase) (verify.Report, error) {
 	}
 	if err != nil {
 		return verify.Report{}, stepError(ctx, p.number, len(steps)+1, "grade", err)
+	}
+	if p.checks != nil {
+		for i := range grade.Phases {
+			grade.Phases[i].Add(p.checks()...)
+		}
+		return grade, nil
 	}
 	if grade.Verdict() != verify.Pass {
 		return grade, nil
@@ -244,9 +266,12 @@ func (r *run) stop() error {
 	return errors.Join(errs...)
 }
 
+// earliestStart is when the lab can run from: brokers refuse records more than an hour ahead of their clock.
+func earliestStart() time.Time { return firstBase.Add(-time.Hour) }
+
 // checkClock refuses to run before the lab's event times: brokers refuse records more than an hour ahead of their clock.
 func checkClock(now time.Time) error {
-	if earliest := firstBase.Add(-time.Hour); now.Before(earliest) {
+	if earliest := earliestStart(); now.Before(earliest) {
 		return fmt.Errorf("the clock says %s: a broker refuses event times more than an hour ahead, so the lab runs from %s on",
 			now.UTC().Format(time.RFC3339), earliest.Format(time.RFC3339))
 	}

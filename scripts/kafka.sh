@@ -5,6 +5,7 @@
 #   scripts/kafka.sh down             stop it and wait until it is gone; its data stays
 #   scripts/kafka.sh wipe             down, and delete its data
 #   scripts/kafka.sh status           print where it answers; exit 1 if it does not run
+#   scripts/kafka.sh jars             print the folder of the jars, once they are there
 #   scripts/kafka.sh tool CLASS ...   run one of Kafka's tools, e.g. org.apache.kafka.tools.TopicCommand --list
 #                                     (--bootstrap-server is the caller's to give)
 #
@@ -12,6 +13,7 @@
 #   KAFKA_PORT       client port, default 9092; the controller takes the next one
 #   KAFKA_HOME_DIR   jars, settings, data, log and pid, default .kafka in the repository
 #   KAFKA_OVERRIDES  more broker settings, name=value separated by ';', which win over the ones below
+#   KAFKA_CLUSTER_ID id of a new cluster, default a random one
 #   KAFKA_HEAP       heap of the broker, default 512m
 #   KAFKA_TIMEOUT    seconds to wait for start and stop, default 90
 #   JAVA             the java program, 17 or later, default java
@@ -21,6 +23,7 @@ set -euo pipefail
 
 self=${BASH_SOURCE[0]}
 here=$(cd "$(dirname "$self")" && pwd)
+pom=$here/../broker/kafka/pom.xml # the one that `lab --broker jvm` uses too
 home=${KAFKA_HOME_DIR:-$here/../.kafka}
 mkdir -p "$home"
 home=$(cd "$home" && pwd)
@@ -55,11 +58,11 @@ need_java() {
 
 # The jars are copied beside their place and moved there, so that an interrupted copy is never taken for a whole one.
 fetch_jars() {
-  cmp -s "$here/kafka/pom.xml" "$home/libs/pom.xml" && return
+  cmp -s "$pom" "$home/libs/pom.xml" && return
   need mvn
   rm -rf "$home/libs" "$home/libs.part"
-  mvn -q -B -f "$here/kafka/pom.xml" dependency:copy-dependencies -DoutputDirectory="$home/libs.part"
-  cp "$here/kafka/pom.xml" "$home/libs.part/pom.xml"
+  mvn -q -B -f "$pom" dependency:copy-dependencies -DoutputDirectory="$home/libs.part"
+  cp "$pom" "$home/libs.part/pom.xml"
   mv "$home/libs.part" "$home/libs"
 }
 
@@ -112,7 +115,7 @@ EOF
   [ -z "${KAFKA_OVERRIDES:-}" ] || tr ';' '\n' <<<"$KAFKA_OVERRIDES" >>"$settings"
   if [ ! -f "$home/data/meta.properties" ]; then
     local id
-    id=$(jvm tool-log4j2.properties kafka.tools.StorageTool random-uuid)
+    id=${KAFKA_CLUSTER_ID:-$(jvm tool-log4j2.properties kafka.tools.StorageTool random-uuid)}
     jvm tool-log4j2.properties kafka.tools.StorageTool format --cluster-id "$id" --config "$settings" >/dev/null
   fi
 }
@@ -182,6 +185,10 @@ case ${1:-} in
   status)
     running || die "not running"
     address
+    ;;
+  jars)
+    fetch_jars >&2
+    echo "$home/libs"
     ;;
   tool)
     [ $# -ge 2 ] || die "which tool?"
