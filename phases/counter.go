@@ -134,6 +134,7 @@ func (r *run) startOf(application, name string, properties ...string) (_ *counte
 	defer func() { err = errors.Join(err, log.Close()) }()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = r.Workspace.Dir()
+	cmd.Env = append(os.Environ(), r.Connect.Environment(r.conn)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	process.OwnGroup(cmd)
 	pipe, err := cmd.StdinPipe()

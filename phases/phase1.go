@@ -66,7 +66,7 @@ func (r *run) startWithTopology(ctx context.Context) error {
 	if _, err := r.counter(ctx, "a"); err != nil {
 		return err
 	}
-	top, err := topology.Build("")
+	top, err := topology.Build(topology.Options{})
 	if err != nil {
 		return err
 	}

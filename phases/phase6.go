@@ -187,25 +187,31 @@ func (c *crashRun) properties() []string {
 
 // crash starts the instance and waits for its end.
 func (c *crashRun) crash(ctx context.Context) error {
-	began := time.Now()
-	instance, err := c.startOf(c.application, c.name, append(c.properties(), crashProperty)...)
+	_, err := c.halt(ctx, func(e *journal.Event) bool { return e.Halted != nil }, crashProperty)
 	if err != nil {
-		return err
-	}
-	instance.follower = journal.Follow(instance.journal)
-	c.counters = append(c.counters, instance)
-	halted, err := instance.wait(ctx, startTimeout, "instance "+c.name+" to halt", func(e *journal.Event) bool {
-		return e.Halted != nil && !e.Time.Before(began) // an earlier process may have had the pid, and with it the journal
-	})
-	if err != nil {
-		return err
-	}
-	c.Console.Printf("  %s", halted.Line())
-	if err := c.crashed(ctx, instance); err != nil {
 		return err
 	}
 	c.atHalt, err = c.uncommitted(ctx)
 	return err
+}
+
+// halt starts the instance with properties that make it crash, and waits for its end. It returns the event with which the instance ended.
+func (c *crashRun) halt(ctx context.Context, last func(*journal.Event) bool, properties ...string) (journal.Event, error) {
+	began := time.Now()
+	instance, err := c.startOf(c.application, c.name, append(c.properties(), properties...)...)
+	if err != nil {
+		return journal.Event{}, err
+	}
+	instance.follower = journal.Follow(instance.journal)
+	c.counters = append(c.counters, instance)
+	halted, err := instance.wait(ctx, startTimeout, "instance "+c.name+" to halt", func(e *journal.Event) bool {
+		return last(e) && !e.Time.Before(began) // an earlier process may have had the pid, and with it the journal
+	})
+	if err != nil {
+		return halted, err
+	}
+	c.Console.Printf("  %s", halted.Line())
+	return halted, c.crashed(ctx, instance)
 }
 
 // uncommitted tells what the dead instance left: the group's progress, and its transaction.
@@ -268,8 +274,16 @@ func (c *crashRun) restores() ([]string, error) {
 	return list, err
 }
 
-// finish waits until everything is committed, dumps the counts and stops the instance.
+// finish waits for the counts and saves them.
 func (c *crashRun) finish(ctx context.Context) error {
+	if err := c.count(ctx); err != nil {
+		return err
+	}
+	return c.write(fmt.Sprintf("phase-6-%s.txt", c.name), c.rows)
+}
+
+// count waits until everything is committed, dumps the counts and stops the instance.
+func (c *crashRun) count(ctx context.Context) error {
 	if err := c.noLagOf(ctx, c.restarted, c.application, eventTimeout+c.interval); err != nil {
 		return err
 	}
@@ -286,7 +300,7 @@ func (c *crashRun) finish(ctx context.Context) error {
 		return err
 	}
 	c.rows = rows.Bytes()
-	return c.write(fmt.Sprintf("phase-6-%s.txt", c.name), c.rows)
+	return nil
 }
 
 // placedPerStore counts the placed orders in the input.
