@@ -1,5 +1,5 @@
 # Short names for what .ci/run does in full. Needs Go; `kafka` also Java 17 and Maven.
-.PHONY: build test race rebalances bench-restore lint smoke kafka ci
+.PHONY: build test race rebalances broker-trouble crash-points bench-restore bench-standby chaos same-as-java lint smoke kafka ci
 
 build:
 	go build -o lab .
@@ -13,11 +13,41 @@ race:
 # The long forms of the rebalance tests: minutes each. With LAB_TEST_BOOTSTRAP=host:port they run on that cluster.
 rebalances:
 	LAB_TEST_LONG=1 go test ./topology -count=1 -v -timeout 60m \
-		-run 'RollingRestarts|JoiningAndLeaving|RebalancesLeave|KilledInstancesOfThree|Takeover$$|RestartWithLocalState'
+		-run 'RollingRestarts|JoiningAndLeaving|RebalancesLeave|KilledInstancesOfThree|KilledInstanceWithThreads|Takeover$$|RestartWithLocalState'
+
+# A real Kafka is killed, suspended, restarted and given a slow disk, for 30 s each, under both guarantees. Needs Java 17, Maven and strace.
+broker-trouble:
+	LAB_TEST_OWN_KAFKA=$(CURDIR)/.kafka/trouble LAB_TEST_LONG=1 go test ./topology -count=1 -v -timeout 30m -run BrokerTrouble
+
+# Every crash point under both guarantees, RUNS times: a minute each. scripts/crash-points.sh --bootstrap host:port runs it on that cluster.
+RUNS ?= 20
+crash-points:
+	RUNS=$(RUNS) scripts/crash-points.sh
 
 # How fast a million keys are restored, and in how much memory.
 bench-restore:
 	go test ./topology -run '^$$' -bench BenchmarkRestore -benchtime=1000000x
+
+# How long it takes to take over a million keys from a killed owner, with a standby and without.
+bench-standby:
+	go test ./topology -run '^$$' -bench BenchmarkTakeover -benchtime=1000000x -v -timeout 30m
+
+# Five seeds with 50 kills each, exactly once and at least once: three to four minutes a seed. BOOTSTRAP=host:port takes that cluster, else an
+# embedded broker does. A run that does not pass is kept, and says where.
+chaos: build
+	for guarantee in exactly_once_v2 at_least_once; do \
+		./lab chaos --dir .lab/make-chaos/$$guarantee $(if $(BOOTSTRAP),--bootstrap $(BOOTSTRAP)) \
+			--guarantee $$guarantee --records 300000 --instances 3 --kills 50 --repeat 5 || exit; \
+	done
+
+# Both programs on a Kafka of the target's own: the same records, and hand-overs in all forms. Needs Java 17 and Maven.
+same-as-java: export KAFKA_HOME_DIR = $(CURDIR)/.kafka/peer
+same-as-java: export KAFKA_PORT ?= 9392
+same-as-java:
+	scripts/kafka.sh wipe
+	scripts/kafka.sh up
+	LAB_TEST_PEER=1 LAB_TEST_LONG=1 LAB_TEST_BOOTSTRAP=127.0.0.1:$$KAFKA_PORT go test ./topology -count=1 -v -timeout 60m -run Java; \
+		code=$$?; scripts/kafka.sh wipe; exit $$code
 
 # Installs the pinned golangci-lint into .ci/bin on first use, which takes minutes.
 lint:

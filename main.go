@@ -23,6 +23,7 @@ import (
 	"github.com/windowed-order-counter/lab/broker"
 	"github.com/windowed-order-counter/lab/feed"
 	"github.com/windowed-order-counter/lab/internal/args"
+	"github.com/windowed-order-counter/lab/internal/clientconfig"
 	"github.com/windowed-order-counter/lab/internal/connect"
 	"github.com/windowed-order-counter/lab/internal/console"
 	"github.com/windowed-order-counter/lab/internal/instance"
@@ -96,7 +97,8 @@ func isUsage(err error) bool {
 	var property *streams.PropertyError
 	var base *feed.BaseError
 	var phase *verify.PhaseError
-	return errors.As(err, &usage) || errors.As(err, &property) || errors.As(err, &base) || errors.As(err, &phase) || broker.IsUsage(err)
+	var client *clientconfig.Error
+	return errors.As(err, &usage) || errors.As(err, &property) || errors.As(err, &client) || errors.As(err, &base) || errors.As(err, &phase) || broker.IsUsage(err)
 }
 
 // exitCode maps an error to the exit code and says what is wrong.
@@ -158,13 +160,17 @@ func (l *lab) app() *cli.App {
 		OnUsageError:    usageError,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "dir", Value: ".", EnvVars: env("DIR"), Usage: "the workspace: `FOLDER` of observations/, state/ and .lab/"},
-			&cli.StringFlag{Name: "broker", EnvVars: env("BROKER"), DefaultText: "embedded", Usage: "`KIND` of broker: embedded or existing"},
+			&cli.StringFlag{Name: "broker", EnvVars: env("BROKER"), DefaultText: "embedded", Usage: "`KIND` of broker: embedded, jvm, docker or existing"},
 			&cli.StringFlag{Name: "bootstrap", EnvVars: env("BOOTSTRAP"), Usage: "use the existing cluster at `HOST:PORT,…`"},
+			&cli.StringFlag{
+				Name: "config", EnvVars: []string{connect.ConfigVariable}, Usage: "Kafka client properties of that cluster: TLS and SASL, from `FILE`",
+			},
 			&cli.IntFlag{
 				Name: "port", EnvVars: env("PORT"), DefaultText: "9092, or a free one if taken", Usage: "`PORT` of a broker that the lab starts",
 			},
+			&cli.IntFlag{Name: "nodes", EnvVars: env("NODES"), DefaultText: "1", Usage: "`N` nodes of --broker jvm, 1 or 3"},
 			option("yes", "no pauses; implied when stdin is no terminal", "LAB_YES"),
-			option("json", "output for programs: phase, verify, dump, status", "LAB_JSON"),
+			option("json", "output for programs: phase, verify, chaos, dump, status, doctor", "LAB_JSON"),
 			option("no-color", "no colours; implied by NO_COLOR and when stdout is no terminal", "LAB_NO_COLOR"),
 		},
 		Commands: []*cli.Command{
@@ -178,6 +184,11 @@ func (l *lab) app() *cli.App {
 						Name: "session-timeout", Value: phases.SessionTimeout, EnvVars: env("SESSION_TIMEOUT"),
 						Usage: "how long the group waits for a silent instance that the phase started; Kafka's own default is 45s",
 					},
+					&cli.StringFlag{
+						Name: "crash-point",
+						Usage: "phase 6 only: crash at `POINT` of a commit too, under both guarantees, and compare the excess with the predicted one: " +
+							strings.Join(phases.CrashPoints(), ", ") + ", several with commas between, or all",
+					},
 				},
 			},
 			{
@@ -187,6 +198,10 @@ func (l *lab) app() *cli.App {
 			{
 				Name: "status", Category: "A run of the lab", OnUsageError: usageError, Action: l.status,
 				Usage: "show the broker, the instances, the group's lag, the counts, late records and dead letters",
+			},
+			{
+				Name: "doctor", Category: "A run of the lab", OnUsageError: usageError, Action: l.doctor,
+				Usage: "look at what a run needs: brokers, ports, disk, clock, and the settings of a cluster that is there",
 			},
 			{
 				Name: "clean", Category: "A run of the lab", OnUsageError: usageError, Action: l.clean,
@@ -199,15 +214,46 @@ func (l *lab) app() *cli.App {
 					&cli.IntFlag{Name: "records", Value: 1_000_000, Usage: "publish `N` orders"},
 					&cli.IntFlag{Name: "stores", Value: 10_000, Usage: "over `K` stores"},
 					&cli.BoolFlag{Name: "keep", Usage: "leave the broker, its topics and the state in .lab/bench"},
+					&cli.StringSliceFlag{Name: "against", Usage: "compare with a counter of this `key=value`; may be repeated"},
+					&cli.IntFlag{Name: "runs", Value: 5, Usage: "with --against: `N` runs of either, in turn"},
+					&cli.Float64Flag{Name: "at-least", Usage: "with --against: fail if the ratio of the median throughputs is below `R`"},
+				},
+			},
+			{
+				Name: "chaos", ArgsUsage: "[key=value …]", Category: "A run of the lab", OnUsageError: usageError, Action: l.chaos,
+				Usage: "kill instances at seeded random moments while orders flow in, and grade what was counted",
+				Description: "Each run has topics, an application and state of its own. What passes is removed; a run that does not is kept, and ends the\n" +
+					"command. Properties are for the counters. observations/chaos.txt has all strikes with what they hit.",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "guarantee", Value: string(streams.ExactlyOnce), Usage: "processing `GUARANTEE`: exactly_once_v2 or at_least_once"},
+					&cli.IntFlag{Name: "records", Value: 50_000, Usage: "publish `N` orders"},
+					&cli.IntFlag{Name: "instances", Value: 3, Usage: "run `N` instances"},
+					&cli.IntFlag{Name: "kills", Value: 5, Usage: "kill -9 `K` times"},
+					&cli.IntFlag{Name: "pauses", Usage: "suspend `K` times, half of them for longer than the session"},
+					&cli.IntFlag{Name: "restarts", Usage: "stop cleanly and start again `K` times"},
+					&cli.IntFlag{Name: "crash-points", Usage: "crash `K` times at named points of a commit, in turn"},
+					&cli.Uint64Flag{Name: "seed", DefaultText: "a random one", Usage: "draw orders and strikes from `SEED`"},
+					&cli.IntFlag{Name: "repeat", Value: 1, Usage: "`R` runs, with seeds that follow one another"},
+					&cli.IntFlag{Name: "rate", DefaultText: "as long as the strikes last", Usage: "publish `N` orders a second"},
+					&cli.IntFlag{Name: "threads", Value: 1, Usage: "`N` stream threads an instance"},
+					&cli.IntFlag{Name: "standby", Usage: "`N` standby replicas of each store"},
+					option("static", "static membership: an instance that comes back within its session finds its tasks"),
+					option("keep", "leave topics, journals and state of runs that pass too"),
 				},
 			},
 			{
 				Name: "counter", ArgsUsage: "NAME [key=value …]", Category: "Its parts", OnUsageError: usageError, Action: l.counter,
 				Usage: "run one instance of the application in the foreground",
-				Description: "Properties have Kafka Streams' names. Of the lab's own, lab.output.suffix=.x is appended to the names of the output topics, and\n" +
-					"lab.crash.after.store17=N kills the instance, as kill -9 does, before it counts its N-th order of store-17:\n" +
+				Description: "Properties have Kafka Streams' names. Of the lab's own, lab.output.suffix=.x is appended to the names of the output topics,\n" +
+					"lab.topic.prefix=x. is what the names of all its user topics begin with, and\n" +
+					"lab.crash.after.store17=N kills the instance, as kill -9 does, before it counts its N-th order of store-17.\n" +
+					"lab.crash.at=POINT kills it inside the first commit in which it has counted, or the N-th with lab.crash.commit=N, at one of these points:\n" +
+					"   " + strings.Join(phases.CrashPoints(), ", ") + "\n" +
 					"   " + strings.Join(streams.PropertyNames(), "\n   "),
-				Flags: []cli.Flag{&cli.BoolFlag{Name: phases.StopAtEOF, Hidden: true}},
+				Flags: []cli.Flag{
+					option("leave", "a clean stop leaves the group also with group.instance.id, whose tasks otherwise wait for a restart within the session"),
+					&cli.BoolFlag{Name: phases.StopAtEOF, Hidden: true},
+				},
 			},
 			{
 				Name: "feed", ArgsUsage: "BASE", Category: "Its parts", OnUsageError: usageError, Action: l.feed,
@@ -259,7 +305,10 @@ func (l *lab) app() *cli.App {
 						Flags: []cli.Flag{option("force", "kill it if it does not stop, which can tear transactions")},
 					},
 					{Name: "status", Usage: "show where it answers", OnUsageError: usageError, Action: l.brokerStatus},
-					{Name: "serve", Hidden: true, OnUsageError: usageError, Action: l.brokerServe},
+					{
+						Name: "serve", Hidden: true, OnUsageError: usageError, Action: l.brokerServe,
+						Flags: []cli.Flag{&cli.IntFlag{Name: "node"}},
+					},
 				},
 			},
 			{Name: "version", Category: "A run of the lab", Usage: "print the version", OnUsageError: usageError, Action: l.version},
@@ -286,8 +335,9 @@ func positional(c *cli.Context, least, most int) ([]string, error) {
 	return c.Args().Slice(), nil
 }
 
-// config gathers the global flags. Text for people goes to stderr when stdout is for programs.
-func (l *lab) config(c *cli.Context) (phases.Config, error) {
+// config gathers the global flags, and properties that say how to reach a cluster. Text for people goes to stderr when stdout is for
+// programs.
+func (l *lab) config(c *cli.Context, properties ...string) (phases.Config, error) {
 	w, err := workspace.Open(c.String("dir"))
 	if err != nil {
 		return phases.Config{}, err
@@ -300,9 +350,19 @@ func (l *lab) config(c *cli.Context) (phases.Config, error) {
 	talk := console.New(console.Config{
 		In: l.stdin, Out: out, Interactive: !c.Bool("yes") && console.IsTerminal(l.stdin), Color: l.color(c, out),
 	})
+	client, err := clientconfig.Read(clientconfig.Sources{File: c.String("config"), Environment: os.Environ(), Arguments: properties})
+	if err != nil {
+		return phases.Config{}, err
+	}
+	for _, note := range client.Notes {
+		fmt.Fprintf(l.stderr, "lab: %s\n", note)
+	}
 	at := connect.Options{
-		Dir: w.Dir(), Kind: c.String("broker"), Bootstrap: c.String("bootstrap"), Port: c.Int("port"),
+		Dir: w.Dir(), Kind: c.String("broker"), Bootstrap: c.String("bootstrap"), Port: c.Int("port"), Nodes: c.Int("nodes"), Client: client,
 		Progress: func(line string) { fmt.Fprintln(l.stderr, line) }, Logger: logger,
+	}
+	if at.Bootstrap == "" && (at.Kind == "" || at.Kind == string(broker.Existing)) {
+		at.Bootstrap = client.Bootstrap
 	}
 	// A choice that makes no sense is told before anything is begun.
 	if _, err := at.Choose(); err != nil {
@@ -351,6 +411,11 @@ func (l *lab) phase(c *cli.Context) error {
 	if cfg.SessionTimeout = c.Duration("session-timeout"); cfg.SessionTimeout < minSession || cfg.SessionTimeout > maxSession {
 		return args.Errorf("--session-timeout %s: brokers accept %s to %s", cfg.SessionTimeout, minSession, maxSession)
 	}
+	if points := c.String("crash-point"); points != "" {
+		if cfg.CrashPoints, err = crashPoints(points, wanted); err != nil {
+			return err
+		}
+	}
 	if c.Bool("fresh") {
 		if cfg, err = phases.Fresh(c.Context, cfg); err != nil {
 			return l.judge(c, phases.Outcome{Err: err})
@@ -358,6 +423,24 @@ func (l *lab) phase(c *cli.Context) error {
 	}
 	report, err := phases.Run(c.Context, cfg, wanted)
 	return l.judge(c, phases.Outcome{Report: report, Err: err})
+}
+
+// crashPoints reads the names of crash points, which are phase 6's.
+func crashPoints(words string, wanted []int) ([]string, error) {
+	if !slices.Equal(wanted, []int{6}) {
+		return nil, args.Errorf("--crash-point belongs to phase 6")
+	}
+	known := phases.CrashPoints()
+	if words == "all" {
+		return known, nil
+	}
+	points := strings.Split(words, ",")
+	for _, p := range points {
+		if !slices.Contains(known, p) {
+			return nil, args.Unknown("crash point", p, known)
+		}
+	}
+	return points, nil
 }
 
 // judge prints the outcome of a command that judges. A usage error is for exitCode alone.
@@ -424,6 +507,21 @@ func (l *lab) status(c *cli.Context) error {
 	return s.Write(l.stdout)
 }
 
+func (l *lab) doctor(c *cli.Context) error {
+	if _, err := positional(c, 0, 0); err != nil {
+		return err
+	}
+	cfg, err := l.config(c)
+	if err != nil {
+		return err
+	}
+	report, err := phases.Doctor(c.Context, cfg, version)
+	if err != nil {
+		return err
+	}
+	return judged(report.Verdict, nil, true, report.Write(l.stdout, c.Bool("json")))
+}
+
 func (l *lab) clean(c *cli.Context) error {
 	if _, err := positional(c, 0, 0); err != nil {
 		return err
@@ -444,12 +542,22 @@ func (l *lab) bench(c *cli.Context) error {
 	if o.Records < 1 || o.Stores < 1 {
 		return args.Errorf("bench: --records and --stores are at least 1")
 	}
+	if c.Int("runs") < 1 || c.Bool("keep") && c.IsSet("against") {
+		return args.Errorf("bench: --runs is at least 1, and --keep does not go with --against")
+	}
 	if console.IsTerminal(l.stderr) {
 		o.Progress = l.stderr
 	}
 	cfg, err := l.config(c)
 	if err != nil {
 		return err
+	}
+	if against := c.StringSlice("against"); len(against) > 0 {
+		comparison, err := phases.CompareBench(c.Context, cfg, o, against, c.Int("runs"), c.Float64("at-least"))
+		if err != nil {
+			return err
+		}
+		return judged(comparison.Verdict, nil, true, comparison.Write(l.stdout, c.Bool("json")))
 	}
 	result, err := phases.Bench(c.Context, cfg, o)
 	if err != nil {
@@ -458,16 +566,55 @@ func (l *lab) bench(c *cli.Context) error {
 	return judged(result.Verdict, nil, true, result.Write(l.stdout, c.Bool("json")))
 }
 
-func (l *lab) counter(c *cli.Context) error {
-	words, err := positional(c, 1, -1)
+func (l *lab) chaos(c *cli.Context) error {
+	properties, err := positional(c, 0, -1)
 	if err != nil {
 		return err
+	}
+	o := phases.ChaosOptions{
+		Guarantee: c.String("guarantee"), Records: c.Int("records"), Instances: c.Int("instances"), Kills: c.Int("kills"),
+		Pauses: c.Int("pauses"), Restarts: c.Int("restarts"), CrashPoints: c.Int("crash-points"), Seed: c.Uint64("seed"), Repeat: c.Int("repeat"),
+		Rate: c.Int("rate"), Static: c.Bool("static"), Threads: c.Int("threads"), Standby: c.Int("standby"), Keep: c.Bool("keep"),
+		Properties: properties,
+	}
+	if !c.IsSet("seed") {
+		o.Seed = phases.RandomSeed()
+	}
+	if err := o.Check(); err != nil {
+		return err
+	}
+	if console.IsTerminal(l.stderr) {
+		o.Progress = l.stderr
 	}
 	cfg, err := l.config(c)
 	if err != nil {
 		return err
 	}
-	counter, err := instance.Configure(cfg.Workspace, words[0], words[1:])
+	result, err := phases.Chaos(c.Context, cfg, o)
+	if isUsage(err) || len(result.Runs) == 0 {
+		return l.judge(c, phases.Outcome{Err: err})
+	}
+	return judged(result.Verdict(), err, true, result.Write(l.stdout, c.Bool("json"), l.color(c, l.stdout)))
+}
+
+func (l *lab) counter(c *cli.Context) error {
+	words, err := positional(c, 1, -1)
+	if err != nil {
+		return err
+	}
+	var security, properties []string
+	for _, pair := range words[1:] {
+		if clientconfig.IsOurs(pair) {
+			security = append(security, pair)
+		} else {
+			properties = append(properties, pair)
+		}
+	}
+	cfg, err := l.config(c, security...)
+	if err != nil {
+		return err
+	}
+	counter, err := instance.Configure(cfg.Workspace, words[0], properties)
 	if err != nil {
 		return err
 	}
@@ -478,6 +625,7 @@ func (l *lab) counter(c *cli.Context) error {
 	if console.IsTerminal(l.stderr) {
 		opt.Terminal = l.stderr
 	}
+	counter.Streams.LeaveGroup = c.Bool("leave")
 	if c.Bool(phases.StopAtEOF) {
 		opt.Parent = l.stdin
 	}
@@ -734,16 +882,20 @@ func (l *lab) brokerStatus(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.PID == 0 {
-		_, err = fmt.Fprintf(l.stdout, "%s on %s\n", r.Kind, r.Bootstrap)
-	} else {
-		_, err = fmt.Fprintf(l.stdout, "%s on %s, pid %d\n", r.Kind, r.Bootstrap, r.PID)
+	lines := []string{r.String()}
+	if len(r.Nodes) > 1 {
+		for _, n := range r.Nodes {
+			lines = append(lines, "  "+n.String())
+		}
 	}
-	return err
+	return list(l.stdout, lines)
 }
 
 // brokerServe is the background process itself.
 func (l *lab) brokerServe(c *cli.Context) error {
+	if n := c.Int("node"); n != 0 {
+		return broker.ServeNode(c.Context, broker.ServeNodeConfig{Dir: c.String("dir"), Node: n})
+	}
 	log := slog.New(slog.NewTextHandler(l.stderr, nil))
 	return broker.Serve(c.Context, broker.ServeConfig{Dir: c.String("dir"), Port: c.Int("port"), Log: log})
 }
