@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// conformance are the programs of testdata/java/Conformance.java. Kafka Streams 4.3.1's TopologyTestDriver ran them
+// conformance and operatorPrograms are the programs of testdata/java/Conformance.java and Operators.java. Kafka Streams 4.3.1's TopologyTestDriver ran them
 // over random records, null and empty keys and values and late timestamps among them, and committed after each;
 // testdata/conformance/<name>.txt is what every topic then got, changelogs and repartition topics included.
 var conformance = map[string]func(b *Builder){
@@ -222,7 +222,7 @@ func slashOrNull(v, w string, ok bool) string {
 }
 
 func TestConformance(t *testing.T) {
-	conform(t, "testdata/conformance", len(conformance), false)
+	conform(t, "testdata/conformance", len(conformance)+len(operatorPrograms), false)
 }
 
 // TestConformanceUncached is the same with statestore.cache.max.bytes=0, for the programs that have tables: there Kafka Streams
@@ -243,7 +243,11 @@ func conform(t *testing.T, folder string, programs int, uncached bool) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newConformer(t, conformance[name], uncached)
+			program := conformance[name]
+			if program == nil {
+				program = operatorPrograms[name]
+			}
+			c := newConformer(t, program, uncached)
 			var input string
 			var want []string
 			check := func() {
@@ -276,7 +280,7 @@ type conformer struct {
 
 func newConformer(t *testing.T, program func(*Builder), uncached bool) *conformer {
 	t.Helper()
-	d, err := NewTestDriver(build(t, program), DriverConfig{ApplicationID: "app", NoCache: uncached})
+	d, err := NewTestDriver(build(t, program), DriverConfig{ApplicationID: "app", NoCache: uncached, WallClock: time.UnixMilli(1789207200000)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +298,7 @@ func newConformer(t *testing.T, program func(*Builder), uncached bool) *conforme
 	return c
 }
 
-// run takes one input record through everything it causes and gives what each topic got, by topic.
+// run takes one input record, or a step of the wall clock, through everything it causes and gives what each topic got, by topic.
 func (c *conformer) run(t *testing.T, line string) []string {
 	t.Helper()
 	f := strings.Fields(line)
@@ -302,11 +306,23 @@ func (c *conformer) run(t *testing.T, line string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if f[0] == "clock" {
+		if err := c.d.AdvanceWallClock(time.Duration(ts) * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		return c.took(t)
+	}
 	key, value := unhex(t, f[2]), unhex(t, f[3])
 	r := Record[[]byte, []byte]{Key: key, Value: value, Timestamp: ts, NullKey: key == nil, NullValue: value == nil}
 	if err := Input(c.d, f[0], Bytes(), Bytes()).Pipe(r); err != nil {
 		t.Fatal(err)
 	}
+	return c.took(t)
+}
+
+// took gives what each topic got since the last call, by topic.
+func (c *conformer) took(t *testing.T) []string {
+	t.Helper()
 	var lines []string
 	for _, topic := range slices.Sorted(maps.Keys(c.outputs)) {
 		records, err := c.outputs[topic].Records()

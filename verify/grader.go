@@ -32,6 +32,7 @@ type grader struct {
 	changelog   memo[*seriesOf]
 	minuteLog   memo[*seriesOf]
 	repartition memo[*repartition]
+	late        memo[[]string]
 	joined      memo[*joinedRows]
 	statuses    memo[table]
 	statusLog   memo[table]
@@ -133,8 +134,12 @@ func (g *grader) partitions(topic string) []kafka.TopicPartition {
 // lagBehind says what of the inputs and of the repartition topic the application has not committed yet. A partition without records has no
 // committed offset, and no lag either.
 func (g *grader) lagBehind(committed map[kafka.TopicPartition]int64) string {
+	return g.lagOn(committed, topicPlaced, topicStatus, g.internal(suffixRepartition))
+}
+
+func (g *grader) lagOn(committed map[kafka.TopicPartition]int64, topics ...string) string {
 	var behind []string
-	for _, topic := range []string{topicPlaced, topicStatus, g.internal(suffixRepartition)} {
+	for _, topic := range topics {
 		for _, tp := range g.partitions(topic) {
 			b := g.bounds[tp]
 			done, ok := committed[tp]

@@ -308,6 +308,7 @@ func (g *grader) checkMinutes(ctx context.Context) Check {
 		}
 	}
 	right := 0
+	var short []string
 	all := maps.Clone(counted)
 	for key := range log.keys {
 		all[key] = counted[key]
@@ -347,9 +348,17 @@ func (g *grader) checkMinutes(ctx context.Context) Check {
 			right++
 		}
 		if late > 0 {
-			f.notef("%s: orders that came too late for it: %d", key, late)
+			short = append(short, fmt.Sprintf("%s: orders that came too late for it: %d", key, late))
 		}
 	}
+	if !purged {
+		why, err := g.whyLate(ctx)
+		if err != nil {
+			return unread(name, wantText, err)
+		}
+		f.notes = append(f.notes, why...)
+	}
+	f.notes = append(f.notes, short...)
 	return g.check(name, topic, wantText, fmt.Sprintf("%d of %d minutes", right, len(keys)), f)
 }
 

@@ -17,6 +17,10 @@ type repartition struct {
 	clock   map[int32]int64        // stream time of each partition's task
 	moments map[order]moment       // of the orders of phases 3 to 5
 	asked   map[ask]int64          // the timestamp with which a count was reached, -1 as long as it was not
+
+	closers  map[int32]closers     // of each partition
+	groups   map[place]*lateGroup  // the late orders, by the place of the order that closed their minute
+	dropouts map[uint64]*lateGroup // the same by content, of up to maxLedger orders
 }
 
 // moment is what had been counted when an order had just been, for the first time.
@@ -43,7 +47,8 @@ type repartitioned struct {
 func newRepartition() *repartition {
 	return &repartition{
 		stores: map[string]*repartitioned{}, minutes: map[string]minuteInput{}, late: map[string]int64{}, clock: map[int32]int64{},
-		moments: map[order]moment{}, asked: map[ask]int64{},
+		moments: map[order]moment{}, asked: map[ask]int64{}, closers: map[int32]closers{}, groups: map[place]*lateGroup{},
+		dropouts: map[uint64]*lateGroup{},
 	}
 }
 
@@ -59,7 +64,12 @@ func (rs *repartition) add(tp kafka.TopicPartition, r *kafka.Record) {
 	k.latest = max(k.latest, r.Timestamp)
 	minute := milestone{}
 	if r.Key != nil && r.Timestamp >= 0 {
+		before, started := rs.clock[tp.Partition]
+		if !started {
+			before = -1
+		}
 		minute = rs.count(tp.Partition, store, r.Timestamp)
+		rs.noteLate(tp, r, before, minute.value == 0)
 	}
 	count := milestone{store, k.n, k.latest}
 	if len(rs.asked) > 0 {

@@ -48,6 +48,14 @@ type PhaseReport struct {
 	Verdict Verdict `json:"verdict"`
 }
 
+// Add adds checks that somebody else has made.
+func (p *PhaseReport) Add(checks ...Check) {
+	p.Checks = append(p.Checks, checks...)
+	for _, c := range checks {
+		p.Verdict = worse(p.Verdict, c.Verdict)
+	}
+}
+
 // Report is the grade of a run.
 type Report struct {
 	Phases []PhaseReport
