@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,8 +45,11 @@ func TestScripts(t *testing.T) {
 			"noorphans": noOrphans,
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "pty" {
+			switch cond {
+			case "pty":
 				return runtime.GOOS == "linux" || runtime.GOOS == "darwin", nil
+			case "hup": // under nohup nobody below hears of it
+				return !signal.Ignored(syscall.SIGHUP), nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},

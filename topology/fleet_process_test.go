@@ -276,7 +276,7 @@ func (l *lab) storesOf(t *testing.T, clientID string) map[string]bool {
 	stores := map[string]bool{}
 	for _, m := range g.Members {
 		for _, tp := range m.Assigned {
-			for store := 17; m.ClientID == clientID && tp.Topic == l.internal(topology.Repartition) && store <= 22; store++ {
+			for store := 17; strings.HasPrefix(m.ClientID, clientID+"-") && tp.Topic == l.internal(topology.Repartition) && store <= 22; store++ {
 				key := fmt.Sprint("store-", store)
 				if kafka.PartitionFor([]byte(key), topology.RepartitionPartitions) == tp.Partition {
 					stores[key] = true
