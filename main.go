@@ -170,7 +170,7 @@ func (l *lab) app() *cli.App {
 			},
 			&cli.IntFlag{Name: "nodes", EnvVars: env("NODES"), DefaultText: "1", Usage: "`N` nodes of --broker jvm, 1 or 3"},
 			option("yes", "no pauses; implied when stdin is no terminal", "LAB_YES"),
-			option("json", "output for programs: phase, verify, chaos, dump, status, doctor", "LAB_JSON"),
+			option("json", "output for programs: phase, verify, bench, chaos, dump, status, doctor", "LAB_JSON"),
 			option("no-color", "no colours; implied by NO_COLOR and when stdout is no terminal", "LAB_NO_COLOR"),
 		},
 		Commands: []*cli.Command{
@@ -249,6 +249,7 @@ func (l *lab) app() *cli.App {
 					"lab.crash.after.store17=N kills the instance, as kill -9 does, before it counts its N-th order of store-17.\n" +
 					"lab.crash.at=POINT kills it inside the first commit in which it has counted, or the N-th with lab.crash.commit=N, at one of these points:\n" +
 					"   " + strings.Join(phases.CrashPoints(), ", ") + "\n" +
+					"Kafka Streams' properties:\n" +
 					"   " + strings.Join(streams.PropertyNames(), "\n   "),
 				Flags: []cli.Flag{
 					option("leave", "a clean stop leaves the group also with group.instance.id, whose tasks otherwise wait for a restart within the session"),
@@ -411,8 +412,8 @@ func (l *lab) phase(c *cli.Context) error {
 	if cfg.SessionTimeout = c.Duration("session-timeout"); cfg.SessionTimeout < minSession || cfg.SessionTimeout > maxSession {
 		return args.Errorf("--session-timeout %s: brokers accept %s to %s", cfg.SessionTimeout, minSession, maxSession)
 	}
-	if points := c.String("crash-point"); points != "" {
-		if cfg.CrashPoints, err = crashPoints(points, wanted); err != nil {
+	if c.IsSet("crash-point") {
+		if cfg.CrashPoints, err = crashPoints(c.String("crash-point"), wanted); err != nil {
 			return err
 		}
 	}
@@ -545,6 +546,9 @@ func (l *lab) bench(c *cli.Context) error {
 	if c.Int("runs") < 1 || c.Bool("keep") && c.IsSet("against") {
 		return args.Errorf("bench: --runs is at least 1, and --keep does not go with --against")
 	}
+	if !c.IsSet("against") && (c.IsSet("at-least") || c.IsSet("runs")) {
+		return args.Errorf("bench: --at-least and --runs need --against")
+	}
 	if console.IsTerminal(l.stderr) {
 		o.Progress = l.stderr
 	}
@@ -555,13 +559,13 @@ func (l *lab) bench(c *cli.Context) error {
 	if against := c.StringSlice("against"); len(against) > 0 {
 		comparison, err := phases.CompareBench(c.Context, cfg, o, against, c.Int("runs"), c.Float64("at-least"))
 		if err != nil {
-			return err
+			return l.judge(c, phases.Outcome{Err: err})
 		}
 		return judged(comparison.Verdict, nil, true, comparison.Write(l.stdout, c.Bool("json")))
 	}
 	result, err := phases.Bench(c.Context, cfg, o)
 	if err != nil {
-		return err
+		return l.judge(c, phases.Outcome{Err: err})
 	}
 	return judged(result.Verdict, nil, true, result.Write(l.stdout, c.Bool("json")))
 }

@@ -185,13 +185,13 @@ func newChaosRun(cfg Config, conn *connect.Conn, o ChaosOptions, seed uint64) (*
 		short = "alos"
 	}
 	name := fmt.Sprintf("chaos-%s-%d-%s", short, seed, strconv.FormatInt(time.Now().UnixMilli(), 36))
-	w, err := workspace.Open(filepath.Join(cfg.Workspace.Lab(), "chaos", name))
+	w, err := workspace.Open(filepath.Join(chaosFolder(cfg.Workspace), name))
 	if err != nil {
 		return nil, err
 	}
 	cfg.Workspace, cfg.SessionTimeout = w, 0
 	c := &chaosRun{
-		run: &run{Config: cfg, conn: conn}, o: o, seed: seed, application: name, prefix: name + ".",
+		run: &run{Config: cfg, conn: conn}, o: o, seed: seed, application: name, prefix: chaosPrefix(name),
 		plan: newPlan(o, seed, SessionTimeout), began: time.Now(),
 	}
 	c.result = ChaosRunResult{Seed: seed, Application: name, Workspace: w.Dir(), Records: o.Records, Guarantee: o.Guarantee}
@@ -209,7 +209,7 @@ func (c *chaosRun) do(ctx context.Context) error {
 	case err == nil:
 		c.result.conclude(c.o)
 	case ctx.Err() != nil:
-		c.result.Verdict, c.result.Reason = verify.Unknown, "interrupted: "+what
+		c.result.Verdict, c.result.Reason = verify.Unknown, fmt.Sprintf("interrupted at step %q", what)
 		err = errors.Join(ErrInterrupted, err)
 	case connect.IsGone(err):
 		c.result.Verdict, c.result.Reason = verify.Unknown, oneLine(fmt.Sprintf("%s: %v", what, err))
@@ -247,10 +247,14 @@ func (c *chaosRun) steps(ctx context.Context) (what string, err error) {
 	return "", nil
 }
 
-func (c *chaosRun) topicSpecs() []kafka.TopicSpec {
+// chaosPrefix is what the names of an application's user topics begin with.
+func chaosPrefix(application string) string { return application + "." }
+
+// chaosTopics are the user topics of a run.
+func chaosTopics(application string) []kafka.TopicSpec {
 	specs := provision.Topics("")
 	for i := range specs {
-		specs[i].Name = c.prefix + specs[i].Name
+		specs[i].Name = chaosPrefix(application) + specs[i].Name
 	}
 	return specs
 }
@@ -259,7 +263,17 @@ func (c *chaosRun) makeTopics(ctx context.Context) error {
 	if err := os.MkdirAll(c.Workspace.Lab(), 0o755); err != nil {
 		return err
 	}
-	switch there, err := c.conn.CreateTopics(ctx, c.topicSpecs()); {
+	// clean deletes what is kept on a cluster that outlives the workspace.
+	_, _, cluster, err := c.conn.Brokers(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.Workspace.SaveProgress(workspace.Progress{
+		ClusterID: cluster, Broker: string(c.conn.Broker.Kind), Bootstrap: c.conn.Bootstrap(), Started: c.began.UTC(), Passed: []int{},
+	}); err != nil {
+		return err
+	}
+	switch there, err := c.conn.CreateTopics(ctx, chaosTopics(c.application)); {
 	case err != nil:
 		return err
 	case len(there) > 0:
@@ -321,10 +335,19 @@ func (c *chaosRun) end() error {
 func (c *chaosRun) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
+	_, err := deleteChaosRun(ctx, c.conn, c.Workspace)
+	return errors.Join(err, os.RemoveAll(c.Workspace.Dir()))
+}
+
+// chaosFolder holds the workspaces of the runs, each with the name of its application.
+func chaosFolder(w *workspace.Workspace) string { return filepath.Join(w.Lab(), "chaos") }
+
+// deleteChaosRun deletes what the run of a workspace has made on the broker, and returns what there was.
+func deleteChaosRun(ctx context.Context, conn *connect.Conn, w *workspace.Workspace) (deleted []string, err error) {
+	application := filepath.Base(w.Dir())
 	var topics []string
-	for _, s := range c.topicSpecs() {
+	for _, s := range chaosTopics(application) {
 		topics = append(topics, s.Name)
 	}
-	_, err := provision.DeleteApplication(ctx, c.conn, c.Workspace, c.application, topics...)
-	return errors.Join(err, os.RemoveAll(c.Workspace.Dir()))
+	return provision.DeleteApplication(ctx, conn, w, application, topics...)
 }

@@ -140,6 +140,9 @@ func (r *ChaosRunResult) facts() string {
 	} else {
 		parts = append(parts, fmt.Sprintf("%d strikes", len(r.Strikes)))
 	}
+	if len(r.Report.Checks) == 0 && t == (verify.Tally{}) { // nothing was compared, so nothing can be said to be there
+		return strings.Join(append(parts, "not graded"), ", ")
+	}
 	parts = append(parts, tallied(t))
 	if r.Guarantee == atLeastOnce {
 		parts = append(parts, fmt.Sprintf("again %d, by replays", t.Again))
@@ -290,7 +293,7 @@ func (r ChaosResult) writeJSON(w io.Writer) error {
 		Verdict verify.Verdict `json:"verdict"`
 	}{r.Command, r.Broker, []runJSON{}, r.Verdict()}
 	for _, run := range r.Runs {
-		out.Runs = append(out.Runs, runJSON{run, run.Report.Tally, run.Report.Checks})
+		out.Runs = append(out.Runs, runJSON{run, run.Report.Tally, append([]verify.Check{}, run.Report.Checks...)})
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -67,6 +68,9 @@ func clean(ctx context.Context, cfg Config) (processes []process.ID, err error) 
 	}
 	processes = append(processes, instances...)
 	if err := deleteElsewhere(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if err := deleteChaosElsewhere(ctx, cfg); err != nil {
 		return nil, err
 	}
 	at := broker.Config{Dir: cfg.Workspace.Dir(), Progress: func(line string) { cfg.Console.Printf("%s", line) }}
@@ -167,6 +171,65 @@ func deleteElsewhere(ctx context.Context, cfg Config) error {
 	}
 	return nil
 }
+
+// deleteChaosElsewhere deletes what kept runs of chaos have left on clusters that the lab did not start.
+func deleteChaosElsewhere(ctx context.Context, cfg Config) error {
+	folders, err := filepath.Glob(filepath.Join(chaosFolder(cfg.Workspace), "*"))
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		w, err := workspace.Open(folder)
+		if err != nil {
+			return err
+		}
+		p, ok, err := w.Progress()
+		if !ignoreDamaged(cfg, err) {
+			return err
+		}
+		if !ok || p.Broker != string(broker.Existing) {
+			continue
+		}
+		if err := deleteChaosOn(ctx, cfg, w, p); err != nil {
+			return fmt.Errorf("%w: topics and group of %s on %s: %w; clean again, or delete %s to forget them",
+				ErrLeftOver, filepath.Base(folder), p.Bootstrap, err, folder)
+		}
+	}
+	return nil
+}
+
+func deleteChaosOn(ctx context.Context, cfg Config, run *workspace.Workspace, p workspace.Progress) error {
+	at := cfg.Connect
+	at.Kind, at.Bootstrap, at.Port = string(broker.Existing), p.Bootstrap, 0
+	conn, err := connect.Find(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	switch _, _, cluster, err := conn.Brokers(ctx); {
+	case err != nil:
+		return err
+	case cluster != p.ClusterID:
+		cfg.Console.Warnf("%s is another cluster than that of %s: left alone", p.Bootstrap, filepath.Base(run.Dir()))
+		return nil
+	}
+	switch yes, err := cfg.Console.Confirm(ctx, fmt.Sprintf("delete %s, which chaos has kept on %s?", filepath.Base(run.Dir()), p.Bootstrap)); {
+	case err != nil:
+		return err
+	case !yes:
+		return errKept
+	}
+	waiting, cancel := context.WithTimeout(ctx, membersTimeout)
+	defer cancel()
+	deleted, err := deleteChaosRun(waiting, conn, run)
+	if len(deleted) > 0 {
+		cfg.Console.Printf("deleted on %s: %s", p.Bootstrap, strings.Join(deleted, ", "))
+	}
+	return err
+}
+
+// errKept is why something is left that its owner wants to keep.
+var errKept = errors.New("kept, as you say")
 
 // deleteOn does that on one cluster, and reports whether there was something. recorded says that there may be.
 func deleteOn(ctx context.Context, cfg Config, bootstrap string, recorded bool) (found bool, err error) {

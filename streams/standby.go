@@ -78,7 +78,8 @@ func (l *standbyLog) take(a *App, f kafka.Fetched, limit int, now time.Time) err
 
 // put writes the collected entries and the position after them in one transaction.
 func (l *standbyLog) put(a *App) error {
-	pos := store.Position{TopicID: l.id, Next: l.next}
+	// A file that says that it was committed goes on to say so, even if the group has lost its offsets: see task.refuseUncounted.
+	pos := store.Position{TopicID: l.id, Next: l.next, CommittedAt: l.written.CommittedAt}
 	if l.standby.hadOffsets {
 		pos.CommittedAt = l.asOf
 	}

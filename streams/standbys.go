@@ -174,7 +174,9 @@ func (s *standbys) assigned(thread int, specs []standbySpec, handed map[TaskID]*
 		if spec, ok := want[id]; ok && slices.Equal(spec.changelogs, st.changelogs) {
 			continue
 		}
-		err = errors.Join(err, s.close(st))
+		if err := s.close(st); err != nil {
+			s.log.Warn("a standby was not closed well; who opens its file next finds out what it is worth", "error", err)
+		}
 	}
 	for id, spec := range want {
 		if s.tasks[id] == nil {
@@ -183,7 +185,8 @@ func (s *standbys) assigned(thread int, specs []standbySpec, handed map[TaskID]*
 	}
 	for id, db := range handed {
 		if st := s.tasks[id]; st != nil && st.db == nil && db.SetBudget(store.NewBudget(0)) == nil {
-			st.db = db
+			// Another thread's assignment may have begun this one already. It would go on to wait for the lock, which comes with the file.
+			s.tasks[id] = &standby{standbySpec: st.standbySpec, db: db}
 		} else {
 			err = errors.Join(err, s.giveUp(map[TaskID]*store.DB{id: db}))
 		}
@@ -305,7 +308,8 @@ func (s *standbys) lookUp(ctx context.Context, due []*standby) standbyBounds {
 			logs = append(logs, c.tp)
 		}
 	}
-	if b.committed, b.err = s.app.client.CommittedOffsets(ctx, s.app.cfg.ApplicationID, inputs); b.err != nil {
+	// Only whether there are any matters, so a transaction that is open, maybe a dead owner's, need not be waited for.
+	if b.committed, b.err = s.app.client.CommittedOffsetsNow(ctx, s.app.cfg.ApplicationID, inputs); b.err != nil {
 		return b
 	}
 	if b.starts, b.err = s.app.client.ListOffsets(ctx, logs, kafka.EarliestOffset, kafka.ReadUncommitted); b.err != nil {

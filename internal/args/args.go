@@ -20,10 +20,17 @@ func (e *UsageError) Error() string { return e.Text }
 // Errorf returns a *UsageError.
 func Errorf(format string, args ...any) error { return &UsageError{Text: fmt.Sprintf(format, args...)} }
 
-// Unknown returns a *UsageError for a word that is not among the known ones, with the nearest of those if one is near.
+// fewWords is up to how many known words a mistake lists.
+const fewWords = 5
+
+// Unknown returns a *UsageError for a word that is not among the known ones, with the nearest of those if one is near, and with all of them if
+// they are few.
 func Unknown(what, word string, known []string) error {
 	if near := Nearest(word, known); near != "" {
 		return Errorf("unknown %s %q; did you mean %q?", what, word, near)
+	}
+	if len(known) <= fewWords {
+		return Errorf("unknown %s %q: %s", what, word, strings.Join(known, ", "))
 	}
 	return Errorf("unknown %s %q", what, word)
 }
@@ -44,6 +51,7 @@ func Nearest(word string, known []string) string {
 func Arrange(app *cli.App, argv []string) ([]string, error) {
 	var global, path, local, positional []string
 	commands, flags := app.Commands, app.Flags
+	help := false // asked for, of a command
 	for i := 0; i < len(argv); i++ {
 		word := argv[i]
 		if word == "--" {
@@ -63,6 +71,7 @@ func Arrange(app *cli.App, argv []string) ([]string, error) {
 				}
 				part = append(part, argv[i])
 			}
+			help = help || f == nil && own
 			if own {
 				local = append(local, part...)
 			} else {
@@ -76,21 +85,32 @@ func Arrange(app *cli.App, argv []string) ([]string, error) {
 		}
 		// `lab help COMMAND` is the library's.
 		if word == "help" || word == "h" {
+			if of := argv[i+1:]; len(of) > 0 && !strings.HasPrefix(of[0], "-") && !isCommand(of[0], commands) {
+				return nil, unknownCommand(of[0], path, commands)
+			}
 			path = append(path, word)
 			commands, flags = nil, nil
 			continue
 		}
-		at := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(word) })
-		if at < 0 {
-			return nil, Unknown(strings.Join(append([]string{"command"}, path...), " "), word, names(commands))
+		if !isCommand(word, commands) {
+			return nil, unknownCommand(word, path, commands)
 		}
+		at := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(word) })
 		path, flags, commands = append(path, word), commands[at].Flags, commands[at].Subcommands
 	}
 	out := slices.Concat(global, path, local)
-	if len(positional) > 0 {
+	if len(positional) > 0 && !help { // the library would take the first one for the command to help with
 		out = append(append(out, "--"), positional...)
 	}
 	return out, nil
+}
+
+func isCommand(word string, commands []*cli.Command) bool {
+	return slices.ContainsFunc(commands, func(c *cli.Command) bool { return c.HasName(word) })
+}
+
+func unknownCommand(word string, path []string, commands []*cli.Command) error {
+	return Unknown(strings.Join(append([]string{"command"}, path...), " "), word, names(commands))
 }
 
 // find returns the flag that a word names and whether it is the command's own. Help is everyone's and the version the program's, and neither

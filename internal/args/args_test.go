@@ -49,6 +49,9 @@ func TestArrange(t *testing.T) {
 		{"--help", "--help"},
 		{"phase --help", "phase --help"},
 		{"help phase", "help -- phase"},
+		{"phase 6 --help", "phase --help"},
+		{"--yes send t k -h", "--yes send -h"},
+		{"send -- t --help", "send -- t --help"},
 	}
 	for _, tt := range tests {
 		got, err := args.Arrange(app(), strings.Fields(tt.in))
@@ -67,12 +70,13 @@ var equateEmpty = cmp.Transformer("join", func(s []string) string { return strin
 func TestMistakesAreNamed(t *testing.T) {
 	tests := []struct{ in, want string }{
 		{"phse 1", `unknown command "phse"; did you mean "phase"?`},
-		{"frobnicate", `unknown command "frobnicate"`},
+		{"frobnicate", `unknown command "frobnicate": phase, counter, send, broker`},
+		{"help phse", `unknown command "phse"; did you mean "phase"?`},
 		{"broker dwon", `unknown command broker "dwon"; did you mean "down"?`},
-		{"broker serv", `unknown command broker "serv"`}, // hidden commands are not offered
+		{"broker serv", `unknown command broker "serv": up, down`}, // hidden commands are not offered
 		{"phase 1 --frsh", `unknown flag "--frsh"; did you mean "--fresh"?`},
 		{"phase 1 --yess", `unknown flag "--yess"; did you mean "--yes"?`},
-		{"send t k v --fresh", `unknown flag "--fresh"`},
+		{"send t k v --fresh", `unknown flag "--fresh": --dir, --yes, --port, --timestamp, --null`},
 		{"phase 1 --dir", "flag --dir needs a value"},
 	}
 	for _, tt := range tests {

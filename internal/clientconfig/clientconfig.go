@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/windowed-order-counter/lab/internal/args"
@@ -194,7 +195,7 @@ func (p properties) readFile(path string, c *Config) error {
 		case key == bootstrapKey:
 			c.Bootstrap = strings.Join(strings.FieldsFunc(read[key], func(r rune) bool { return r == ',' || r == ' ' }), ",")
 		case !ok:
-			unused = append(unused, key)
+			unused = append(unused, printable(key))
 		default:
 			p[key] = struct{ value, source string }{read[key], path}
 			secret = secret || property.secret
@@ -207,6 +208,14 @@ func (p properties) readFile(path string, c *Config) error {
 		c.Notes = append(c.Notes, fmt.Sprintf("%s holds secrets and can be read by everyone on this machine: chmod 600 %s", path, path))
 	}
 	return nil
+}
+
+// printable quotes a name that a terminal would not show as it is.
+func printable(name string) string {
+	if quoted := strconv.Quote(name); name == "" || quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
 }
 
 // readableByAll reads the mode of a file, which on Windows tells nothing.

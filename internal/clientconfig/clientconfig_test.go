@@ -103,6 +103,10 @@ func TestNotes(t *testing.T) {
 	if diff := cmp.Diff(shown, c.Given); diff != "" || strings.Contains(fmt.Sprintf("%+v", c), secret) {
 		t.Errorf("shown: %s\n%+v", diff, c)
 	}
+	odd, err := clientconfig.Read(clientconfig.Sources{File: write(t, "client.properties", "=x\n\x1b[2J=y", 0o644)})
+	if want := `: not used here: "", "\x1b[2J"`; err != nil || len(odd.Notes) != 1 || !strings.HasSuffix(odd.Notes[0], want) {
+		t.Errorf("names that are none: %q, %v", odd.Notes, err)
+	}
 	quiet, err := clientconfig.Read(clientconfig.Sources{File: write(t, "client.properties", "security.protocol=SSL", 0o644)})
 	if err != nil || len(quiet.Notes) > 0 {
 		t.Errorf("a file without secrets: %q, %v", quiet.Notes, err)

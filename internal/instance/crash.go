@@ -57,7 +57,7 @@ func (r *reporter) failpoint(client *kafka.Client, cfg Config) *streams.Failpoin
 		}
 		for _, in := range inFlight {
 			p.InFlight = append(p.InFlight, journal.InFlight{
-				Partition: in.TopicPartition.String(), Store: in.Store, Committed: in.Committed, Position: in.Position,
+				Partition: in.String(), Store: in.Store, Committed: in.Committed, Position: in.Position,
 			})
 		}
 		var err error

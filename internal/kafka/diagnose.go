@@ -29,7 +29,7 @@ func (c *Client) diagnose(ctx context.Context, err error) error {
 			continue
 		}
 		_ = conn.Close()
-		if found := c.examine(ctx, address); found != nil {
+		if found := c.examine(ctx, address, err); found != nil {
 			found.Err = err
 			return found
 		}
@@ -38,13 +38,13 @@ func (c *Client) diagnose(ctx context.Context, err error) error {
 	return err
 }
 
-// examine speaks to an address as configured and then the other way; nil if nothing is found.
-func (c *Client) examine(ctx context.Context, address string) *SecurityError {
+// examine speaks to an address, of which a request failed, as configured and then the other way; nil if nothing is found.
+func (c *Client) examine(ctx context.Context, address string, failed error) *SecurityError {
 	answer, err := c.greet(ctx, address, c.cfg.TLS)
 	var found *SecurityError
 	switch {
 	case err == nil:
-		return c.loginProblem(answer)
+		return c.loginProblem(answer, failed)
 	case errors.As(securityError(err), &found):
 		return found
 	case c.cfg.TLS != nil:
@@ -57,8 +57,9 @@ func (c *Client) examine(ctx context.Context, address string) *SecurityError {
 	return nil
 }
 
-// loginProblem reads a broker's answer to the question for a SASL mechanism, given that a login with it did not work.
-func (c *Client) loginProblem(answer *kmsg.SASLHandshakeResponse) *SecurityError {
+// loginProblem reads a broker's answer to the question for a SASL mechanism, given how a request with a login failed; nil if the login is not
+// to blame.
+func (c *Client) loginProblem(answer *kmsg.SASLHandshakeResponse, failed error) *SecurityError {
 	offer := "it offers " + strings.Join(slices.Sorted(slices.Values(answer.SupportedMechanisms)), ", ")
 	switch code := Code(answer.ErrorCode); {
 	case c.cfg.SASL == nil && code == UnsupportedSASLMechanism:
@@ -67,6 +68,8 @@ func (c *Client) loginProblem(answer *kmsg.SASLHandshakeResponse) *SecurityError
 		return nil
 	case code == UnsupportedSASLMechanism:
 		return &SecurityError{Problem: NoSuchMechanism, Detail: offer + " and not " + c.cfg.SASL.Name()}
+	case code == 0 && errors.Is(failed, context.DeadlineExceeded): // it may be slow; to refuse a login it would have ended the connection
+		return nil
 	case code == 0:
 		return &SecurityError{Problem: WrongCredentials, Detail: "it ended the connection during the login"}
 	default:

@@ -136,7 +136,7 @@ func (c *Client) CommittedOffsets(ctx context.Context, group string, tps []Topic
 }
 
 // CommittedOffsetsNow returns the same without waiting: of a partition whose offset is inside an open transaction, the offset before that
-// transaction. It is for whoever watches a group, and never for a member of it.
+// transaction. It is for whoever watches a group, and never tells a member where to go on.
 func (c *Client) CommittedOffsetsNow(ctx context.Context, group string, tps []TopicPartition) (map[TopicPartition]Offset, error) {
 	return c.fetchOffsets(ctx, group, tps, false)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/sasl"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/windowed-order-counter/lab/broker/brokertest"
 	"github.com/windowed-order-counter/lab/internal/kafka"
@@ -154,6 +155,25 @@ func TestNobodyThereIsNoSecurityProblem(t *testing.T) {
 	_, err = kafka.New(t.Context(), kafka.Config{Seeds: []string{address}, Security: kafka.Security{SASL: login(t, "PLAIN", password)}})
 	var problem *kafka.SecurityError
 	if err == nil || errors.As(err, &problem) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A broker that takes the login and then is too slow to answer has not refused it: to look for a wrong password would be in vain.
+func TestSlowBrokerIsNoSecurityProblem(t *testing.T) {
+	cluster := brokertest.Embedded(t, brokertest.Login("alice", password)...)
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		cluster.SleepControl(func() { <-release })
+		return nil, nil, false
+	})
+	_, err := kafka.New(t.Context(), kafka.Config{
+		Seeds: []string{brokertest.Bootstrap(cluster)}, Security: kafka.Security{SASL: login(t, "PLAIN", password)}, Timeout: 500 * time.Millisecond,
+	})
+	var problem *kafka.SecurityError
+	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &problem) {
 		t.Errorf("got %v", err)
 	}
 }
