@@ -35,7 +35,7 @@ func TestStandbysOf(t *testing.T) {
 	}{
 		{"standbys", `{"txn":["t"],"standbys":["1_0","0_2"]}`, []TaskID{{1, 0}, {0, 2}}},
 		{"none", `{"txn":["t"]}`, nil},
-		{"what is no task is passed over", `{"standbys":["1_0","x","1_0x","-1_0 ","1_ 0"]}`, []TaskID{{1, 0}}},
+		{"what is no task is passed over", `{"standbys":["1_0","x","1_0x","-1_0","1_-1","1_ 0"]}`, []TaskID{{1, 0}}},
 		{"of another program", "\x00\x01", nil},
 		{"empty", "", nil},
 	} {

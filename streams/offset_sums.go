@@ -67,7 +67,7 @@ func (o *offsetSums) byName() map[string]int64 {
 // parseTaskID reads the text of a TaskID.
 func parseTaskID(text string) (id TaskID, ok bool) {
 	_, err := fmt.Sscanf(text, "%d_%d", &id.Subtopology, &id.Partition)
-	return id, err == nil && id.String() == text
+	return id, err == nil && id.Subtopology >= 0 && id.Partition >= 0 && id.String() == text
 }
 
 // parseTaskIDs passes over what is no TaskID: members of other versions may say anything.
