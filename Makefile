@@ -1,5 +1,5 @@
 # Short names for what .ci/run does in full. Needs Go; `kafka` also Java 17 and Maven.
-.PHONY: build test race rebalances broker-trouble crash-points bench-restore bench-standby chaos same-as-java lint smoke kafka ci
+.PHONY: build test race rebalances broker-trouble crash-points three-brokers bench-restore bench-standby chaos same-as-java lint smoke kafka ci
 
 build:
 	go build -o lab .
@@ -13,7 +13,7 @@ race:
 # The long forms of the rebalance tests: minutes each. With LAB_TEST_BOOTSTRAP=host:port they run on that cluster.
 rebalances:
 	LAB_TEST_LONG=1 go test ./topology -count=1 -v -timeout 60m \
-		-run 'RollingRestarts|JoiningAndLeaving|RebalancesLeave|KilledInstancesOfThree|KilledInstanceWithThreads|Takeover$$|RestartWithLocalState'
+		-run 'RollingRestarts|JoiningAndLeaving|RebalancesLeave|KilledInstancesOfThree|KilledInstanceWithThreads|KilledInstanceRestores|Takeover$$|RestartWithLocalState'
 
 # A real Kafka is killed, suspended, restarted and given a slow disk, for 30 s each, under both guarantees. Needs Java 17, Maven and strace.
 broker-trouble:
@@ -23,6 +23,12 @@ broker-trouble:
 RUNS ?= 20
 crash-points:
 	RUNS=$(RUNS) scripts/crash-points.sh
+
+# Three nodes of Kafka, each role's killed KILLS times while RECORDS orders are counted exactly once: ten minutes. Needs Java 17 and Maven.
+KILLS ?= 5
+RECORDS ?= 300000
+three-brokers:
+	KILLS=$(KILLS) RECORDS=$(RECORDS) scripts/three-brokers.sh
 
 # How fast a million keys are restored, and in how much memory.
 bench-restore:

@@ -290,6 +290,7 @@ func (l *lab) app() *cli.App {
 			{
 				Name: "groups", ArgsUsage: "[ID]", Category: "Kafka's tools", OnUsageError: usageError, Action: l.groups,
 				Usage: "list the consumer groups, or describe one",
+				Flags: []cli.Flag{option("state", "the broker that coordinates group ID, its state and number of members, in place of its offsets")},
 			},
 			{
 				Name: "transactions", ArgsUsage: "[ID | --history [TOPIC…]]", Category: "Kafka's tools", OnUsageError: usageError, Action: l.transactions,
@@ -792,8 +793,15 @@ func (l *lab) groups(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	state := c.Bool("state")
+	if state && len(words) == 0 {
+		return args.Errorf("groups --state needs the ID of a group")
+	}
 	return l.withBroker(c, func(_ phases.Config, conn *connect.Conn) error {
-		if len(words) == 1 {
+		switch {
+		case state:
+			return kafkatools.WriteGroupState(c.Context, conn.Client, words[0], l.stdout)
+		case len(words) == 1:
 			return kafkatools.WriteGroup(c.Context, conn.Client, words[0], l.stdout, l.stderr)
 		}
 		groups, err := conn.ListGroups(c.Context)

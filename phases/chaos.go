@@ -38,6 +38,7 @@ type ChaosOptions struct {
 	Seed        uint64
 	Repeat      int // runs, with seeds that follow one another
 	// Rate is how many orders are published a second. 0 takes what lasts until the last strike, and never lets the input end before it.
+	// Without strikes it is needed: something else befalls the run then, its brokers for instance.
 	Rate       int
 	Static     bool // static membership: group.instance.id
 	Threads    int  // num.stream.threads
@@ -67,8 +68,8 @@ func (o ChaosOptions) Check() error {
 	if guarantees := []string{exactlyOnce, atLeastOnce}; !slices.Contains(guarantees, o.Guarantee) {
 		return args.Unknown("guarantee", o.Guarantee, guarantees)
 	}
-	if o.total() == 0 {
-		return args.Errorf("chaos: nothing to do with --kills 0 and no other strikes")
+	if o.total() == 0 && o.Rate == 0 {
+		return args.Errorf("chaos: --kills 0 and no other strikes need a --rate: nothing else says how long the orders last")
 	}
 	if o.Pauses > 0 && !process.CanSuspend {
 		return args.Errorf("chaos: --pauses needs a system that can suspend a process")

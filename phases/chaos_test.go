@@ -1,6 +1,7 @@
 package phases
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -129,6 +130,29 @@ func TestStrikeAfterTheInput(t *testing.T) {
 		}
 		if line := r.summary(); !strings.Contains(line, "1 of 2 (50 %) with lag") {
 			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+// Without strikes a run needs a rate, and is judged by its orders alone: somebody else strikes the brokers.
+func TestNoStrikes(t *testing.T) {
+	o := chaosOptions()
+	o.Kills, o.Pauses, o.Restarts, o.CrashPoints = 0, 0, 0, 0
+	if err := o.Check(); err == nil || !strings.Contains(err.Error(), "--rate") {
+		t.Errorf("without a rate: %v", err)
+	}
+	o.Rate = 100
+	if err := o.Check(); err != nil {
+		t.Errorf("with a rate: %v", err)
+	}
+	if p := newPlan(o, 1, SessionTimeout); len(p) != 0 {
+		t.Errorf("the plan is %v", p)
+	}
+	for verdict, tally := range map[verify.Verdict]verify.Tally{verify.Pass: {}, verify.Fail: {Lost: 1}} {
+		r := ChaosRunResult{Guarantee: exactlyOnce, Report: verify.ChaosReport{Checks: []verify.Check{{Verdict: verdict}}, Tally: tally}}
+		r.conclude(o)
+		if want := fmt.Sprintf("%s chaos seed 0, exactly_once_v2: 0 strikes, lost %d, duplicated 0, unknown 0", verdict, tally.Lost); r.summary() != want {
+			t.Errorf("got %q, want %q", r.summary(), want)
 		}
 	}
 }

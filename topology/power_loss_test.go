@@ -57,6 +57,8 @@ func TestUntrustedStateIsRebuilt(t *testing.T) {
 						t.Fatal(err)
 					}
 					l.awaitLag()
+					l.awaitFile("1_0", "state.mark") // written before the state file follows its first commit
+					l.awaitFile("1_1", "state.mark")
 					i.kill()
 					for _, task := range []string{"1_0", "1_1"} {
 						c.damage(t, filepath.Join(l.config.StateDir, l.config.ApplicationID, task))
@@ -80,6 +82,24 @@ func TestUntrustedStateIsRebuilt(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// awaitFile waits until a task's folder has a file.
+func (l *lab) awaitFile(task, name string) {
+	l.t.Helper()
+	path := filepath.Join(l.config.StateDir, l.config.ApplicationID, task, name)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-l.ctx.Done():
+			l.t.Fatalf("%s is not written", path)
+		}
 	}
 }
 

@@ -139,6 +139,16 @@ func (c *Client) coordinator(ctx context.Context, r Route) (int32, error) {
 	return node, nil
 }
 
+// Coordinator asks for the broker that keeps a group or a transactional id at this moment, past what is cached of it.
+func (c *Client) Coordinator(ctx context.Context, r Route) (node int32, err error) {
+	err = c.retry(ctx, kmsg.FindCoordinator, r.String(), func() (err error) {
+		c.forgetRoute(r)
+		node, err = c.coordinator(ctx, r)
+		return err
+	})
+	return node, err
+}
+
 // Topic is what a broker's metadata says of a topic.
 type Topic struct {
 	Name       string

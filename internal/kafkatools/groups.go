@@ -178,6 +178,46 @@ func WriteGroup(ctx context.Context, client *kafka.Client, id string, out, notes
 	return g.Write(out)
 }
 
+// groupState is a group without its offsets.
+type groupState struct {
+	kafka.GroupDescription
+	coordinator kafka.Broker
+}
+
+// WriteGroupState describes a group in the layout of kafka-consumer-groups --describe --state: which broker coordinates it, and how many
+// members it has. Unlike WriteGroup it waits for no open transaction.
+func WriteGroupState(ctx context.Context, client *kafka.Client, id string, out io.Writer) error {
+	d, err := client.DescribeGroup(ctx, id)
+	if err != nil {
+		return err
+	}
+	if d.State == "Dead" {
+		return fmt.Errorf("there is no group %s", id)
+	}
+	node, err := client.Coordinator(ctx, kafka.GroupCoordinator(id))
+	if err != nil {
+		return err
+	}
+	brokers, _, _, err := client.Brokers(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(brokers, func(b kafka.Broker) bool { return b.ID == node })
+	if i < 0 {
+		return fmt.Errorf("broker %d, which coordinates group %s, is not in the cluster any more", node, id)
+	}
+	return groupState{d, brokers[i]}.write(out)
+}
+
+func (g groupState) write(w io.Writer) error {
+	// The widths are those of org.apache.kafka.tools.consumer.group.ConsumerGroupCommand.
+	coordinator := fmt.Sprintf("%s:%d  (%d)", g.coordinator.Host, g.coordinator.Port, g.coordinator.ID)
+	line := fmt.Sprintf("\n%%-%ds %%-%ds %%-20s %%-20s %%s", max(15, len(g.ID)), max(25, len(coordinator)))
+	_, err := fmt.Fprintf(w, line+line+"\n", "GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS",
+		g.ID, coordinator, cmp.Or(g.Protocol, "-"), g.State, strconv.Itoa(len(g.Members)))
+	return err
+}
+
 // remark is what org.apache.kafka.tools.consumer.group.ConsumerGroupCommand says of a group whose rows tell little.
 func (g Group) remark() string {
 	switch g.State {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -256,4 +258,41 @@ func TestLagCountsWhatWasNeverCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(1)
+}
+
+// A group's coordinator is one of the brokers, with the address that clients get. A group that does not exist has no state to show.
+func TestGroupStateNamesTheCoordinator(t *testing.T) {
+	c, topic := client(t, 1)
+	offsets := map[kafka.TopicPartition]kafka.Offset{{Topic: topic}: {Offset: 0, LeaderEpoch: -1}}
+	if err := c.CommitOffsets(t.Context(), kafka.GroupMeta{Group: topic, Generation: -1}, offsets); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.DeleteGroups(context.Background(), topic); err != nil {
+			t.Error(err)
+		}
+	})
+	node, err := c.Coordinator(t.Context(), kafka.GroupCoordinator(topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	brokers, _, _, err := c.Brokers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(brokers, func(b kafka.Broker) bool { return b.ID == node })
+	if i < 0 {
+		t.Fatalf("the coordinator is broker %d, and there are %v", node, brokers)
+	}
+	var out strings.Builder
+	if err := kafkatools.WriteGroupState(t.Context(), c, topic, &out); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%s:%d (%d) - Empty 0", brokers[i].Host, brokers[i].Port, node)
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.HasSuffix(got, topic+" "+want) {
+		t.Errorf("got %q, want it to end with %q", got, want)
+	}
+	if err := kafkatools.WriteGroupState(t.Context(), c, topic+"-none", &out); err == nil {
+		t.Error("a group that does not exist is described")
+	}
 }

@@ -73,6 +73,27 @@ func TestGroupLayout(t *testing.T) {
 	}
 }
 
+func TestGroupStateLayout(t *testing.T) {
+	var got strings.Builder
+	one := make([]kafka.GroupMember, 1)
+	for _, d := range []kafka.GroupDescription{
+		{ID: "tbg", State: "Stable", Protocol: "range", Members: one},
+		{ID: "order-counter-tb", State: "Stable", Protocol: "range", Members: one},
+		{ID: "testfailpoint-1796057637992021109", State: "Empty"},
+	} {
+		if err := (groupState{d, kafka.Broker{ID: 1, Host: "127.0.0.1", Port: 19092}}).write(&got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/group-state.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestTransactionLayout(t *testing.T) {
 	const id = "txn-wioybddy"
 	var got strings.Builder

@@ -37,15 +37,9 @@ func WriteTransaction(ctx context.Context, client *kafka.Client, id string, w io
 	if err != nil {
 		return err
 	}
-	list, err := client.ListTransactions(ctx, d.ProducerID)
+	coordinator, err := client.Coordinator(ctx, kafka.TxnCoordinator(id))
 	if err != nil {
 		return err
-	}
-	coordinator := int32(-1)
-	for _, t := range list {
-		if t.ID == id {
-			coordinator = t.Coordinator
-		}
 	}
 	return writeDescription(w, d, coordinator, time.Now())
 }
