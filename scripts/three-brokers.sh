@@ -120,7 +120,8 @@ go build -o "$lab" .
 mkdir "$dir"
 up
 echo "$records orders, $rate a second, $kills kills of each role"
-run chaos --guarantee exactly_once_v2 --records "$records" --rate "$rate" --instances 3 --kills 0 >"$work/chaos.out" 2>&1 &
+"$lab" --dir "$dir" chaos --guarantee exactly_once_v2 --records "$records" --rate "$rate" --instances 3 --kills 0 \
+  >"$work/chaos.out" 2>&1 </dev/null &
 chaos=$!
 named() { app=$(ls "$dir/.lab/chaos" 2>/dev/null) && [ -n "$app" ]; }
 within 60 "the run's name" named

@@ -175,7 +175,7 @@ const flushEachAppend = "log.flush.interval.messages=1"
 
 // recovery is the longest that an application may take from the broker's return to its next commits: the sessions of the members that it had
 // before, of 6 s, and a rebalance, on a machine that is busy starting all of this.
-const recovery = 30 * time.Second
+const recovery = time.Minute
 
 // A real broker gets into trouble under two applications of two instances each, one for each guarantee, and a flow of orders for either; for
 // longer than sessions and transactions last. When it is over they go on by themselves, within seconds, and no order is lost; exactly once
