@@ -8,14 +8,13 @@
 # Environment:
 #   KILLS    kills of each role, default 5
 #   RECORDS  orders, default 300000
-#   RATE     orders a second, default one that leaves 40 s for each kill
+#   RATE     orders a second. Left to itself it leaves 25 s for each kill and twice what the nodes took to start, which a slow machine needs
 #   PORT     where the nodes want to be, default 9092 and the two after it; free ones if taken
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 while read -r name; do unset "$name"; done < <(compgen -e LAB_ || true)
 kills=${KILLS:-5}
 records=${RECORDS:-300000}
-rate=${RATE:-$((records / (kills * 3 * 40)))}
 
 work=$(mktemp -d)
 lab=$work/lab
@@ -118,7 +117,9 @@ strike() {
 
 go build -o "$lab" .
 mkdir "$dir"
+started=$SECONDS
 up
+rate=${RATE:-$((records / (kills * 3 * (25 + 2 * (SECONDS - started)))))}
 echo "$records orders, $rate a second, $kills kills of each role"
 "$lab" --dir "$dir" chaos --guarantee exactly_once_v2 --records "$records" --rate "$rate" --instances 3 --kills 0 \
   >"$work/chaos.out" 2>&1 </dev/null &
