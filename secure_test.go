@@ -347,6 +347,32 @@ func (k *secureKafka) grant(t *testing.T, entries ...acl) {
 	if err := errors.Join(answer.Errors...); err != nil {
 		t.Fatal(err)
 	}
+	for _, e := range entries {
+		k.await(t, e, true)
+	}
+}
+
+// await waits until the broker's authorizer has an entry, or has it no more: the controller, which is asked to change it, tells it later. A
+// clean once still deleted what its entry had just been taken away for.
+func (k *secureKafka) await(t *testing.T, e acl, there bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		answer, err := k.admin.DescribeACLs(ctx, &kafkago.DescribeACLsRequest{Filter: kafkago.ACLFilter{
+			ResourceTypeFilter: e.kind, ResourceNameFilter: e.name, ResourcePatternTypeFilter: kafkago.PatternTypePrefixed,
+			PrincipalFilter: "User:lab", HostFilter: "*", Operation: operations[e.operation], PermissionType: kafkago.ACLPermissionTypeAllow,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (len(answer.Resources) > 0) == there {
+			return
+		}
+		<-tick.C
+	}
 }
 
 func (k *secureKafka) revoke(t *testing.T, e acl) {
@@ -361,6 +387,7 @@ func (k *secureKafka) revoke(t *testing.T, e acl) {
 	if n := len(answer.Results[0].MatchingACLs); n != 1 {
 		t.Fatalf("%d entries match %+v", n, e)
 	}
+	k.await(t, e, false)
 }
 
 // missingEntries takes each documented entry away and runs what needs it: it ends, and its last lines name the operation and the resource.

@@ -58,7 +58,7 @@ mkdir "$dir"
 scripts/kafka.sh wipe
 scripts/kafka.sh up
 run topics --create >/dev/null
-"$lab" --dir "$dir" --bootstrap "127.0.0.1:$KAFKA_PORT" counter a retry.timeout.ms=20000 session.timeout.ms=10000 \
+"$lab" --dir "$dir" --bootstrap "127.0.0.1:$KAFKA_PORT" counter a retry.timeout.ms=60000 session.timeout.ms=10000 \
   repartition.purge.interval.ms=86400000 >"$work/counter.out" 2>&1 </dev/null &
 counter=$!
 run feed 2026-09-12T10:00:00Z
@@ -78,7 +78,7 @@ done
 
 echo "the broker is killed for good"
 kill_broker
-within 120 "the counter's end" ended
+within 180 "the counter's end" ended
 code=0
 wait "$counter" || code=$?
 counter=
