@@ -70,6 +70,7 @@ func newThread(a *App, index int) *thread {
 		restores:  map[kafka.TopicPartition]*restore{},
 		purgeable: map[kafka.TopicPartition]kafka.Offset{},
 		purging:   make(chan struct{}, 1),
+		lastPurge: time.Now(), // the first one is due an interval from now
 		dead:      deadLetters{said: map[string]bool{}},
 	}
 	if a.cfg.ProcessingGuarantee == ExactlyOnce {
