@@ -93,7 +93,8 @@ prepare() {
   logging tool-log4j2.properties WARN SYSTEM_ERR
 }
 
-# A single node needs a replication factor of 1 for the internal topics; the rest is Kafka's default.
+# A single node needs a replication factor of 1 for the internal topics, and what has event times of long ago must not be deleted as it comes,
+# every five minutes, or before a test has read it; the rest is Kafka's default.
 configure() {
   cat >"$settings" <<EOF
 process.roles=broker,controller
@@ -111,6 +112,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
+log.retention.ms=-1
 EOF
   [ -z "${KAFKA_OVERRIDES:-}" ] || tr ';' '\n' <<<"$KAFKA_OVERRIDES" >>"$settings"
   if [ ! -f "$home/data/meta.properties" ]; then
