@@ -182,11 +182,7 @@ func (d docker) awaitAnswer(ctx context.Context, pool *dockertest.Pool, r Record
 		}
 		select {
 		case <-ctx.Done():
-			err := fmt.Errorf("container %s does not answer on %s: %w (%w)", r.Container.Name, r.Bootstrap, last, ctx.Err())
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				err = fmt.Errorf("%w: %w", ErrTimeout, err)
-			}
-			return err
+			return timedOut(ctx, fmt.Errorf("container %s does not answer on %s: %w (%w)", r.Container.Name, r.Bootstrap, last, ctx.Err()))
 		case <-ticker.C:
 		}
 	}

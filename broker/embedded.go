@@ -127,11 +127,7 @@ func (e embedded) await(ctx context.Context, child process.ID) (Record, error) {
 		}
 		select {
 		case <-ctx.Done():
-			err := fmt.Errorf("pid %d does not answer: %w (%w)", holder, last, ctx.Err())
-			if errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("%w: %w", ErrTimeout, err)
-			}
-			return Record{}, err
+			return Record{}, timedOut(ctx, fmt.Errorf("pid %d does not answer: %w (%w)", holder, last, ctx.Err()))
 		case <-ticker.C:
 		}
 	}

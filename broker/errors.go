@@ -1,6 +1,10 @@
 package broker
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrNotRunning says that this workspace has no running broker.
@@ -36,6 +40,14 @@ var (
 	// ErrAddress says that --port or --bootstrap is no port or no list of addresses.
 	ErrAddress = errors.New("invalid address")
 )
+
+// timedOut marks the error of a wait that its deadline has ended, and not the user, as ErrTimeout.
+func timedOut(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ErrTimeout, err)
+	}
+	return err
+}
 
 // IsUsage tells whether err is a mistake in what was asked for, which ends a command with the exit code of a usage error.
 func IsUsage(err error) bool {

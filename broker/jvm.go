@@ -244,11 +244,8 @@ func (j jvm) awaitNode(ctx context.Context, n jvmNode, id process.ID) error {
 		}
 		select {
 		case <-ctx.Done():
-			err := fmt.Errorf("node %d, pid %d, does not answer: %w (%w); its log is %s", n.Number, id.PID, last, ctx.Err(), j.files.nodeLog(n.Number))
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				err = fmt.Errorf("%w: %w", ErrTimeout, err)
-			}
-			return err
+			return timedOut(ctx, fmt.Errorf("node %d, pid %d, does not answer: %w (%w); its log is %s",
+				n.Number, id.PID, last, ctx.Err(), j.files.nodeLog(n.Number)))
 		case <-ticker.C:
 		}
 	}

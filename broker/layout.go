@@ -95,14 +95,10 @@ func (f files) checkStored(want Kind) error {
 
 // writeLayout stores one of the layouts.
 func writeLayout[T jvmLayout | dockerLayout](path string, layout T) error {
-	raw, err := json.MarshalIndent(layout, "", "  ")
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(raw, '\n'), 0o644)
+	return atomicfile.WriteJSON(path, layout)
 }
 
 // readLayout reads what writeLayout stored. The error is fs.ErrNotExist if there is nothing.

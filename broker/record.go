@@ -125,13 +125,7 @@ func numbered(path string, number int) string {
 func (f files) workspace() string { return filepath.Dir(filepath.Dir(f.record)) }
 
 // write stores the record, replacing the old one as a whole.
-func (r Record) write(path string) error {
-	raw, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(path, append(raw, '\n'), 0o644)
-}
+func (r Record) write(path string) error { return atomicfile.WriteJSON(path, r) }
 
 // readRecord reads what write stored, or returns ErrNotRunning if there is nothing.
 func readRecord(path string) (Record, error) {

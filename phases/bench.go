@@ -3,7 +3,6 @@ package phases
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -272,9 +271,7 @@ func (r *run) compare(ctx context.Context, o BenchOptions, result *BenchResult) 
 // Write prints the result; the last line is the verdict. In JSON it is one object.
 func (b BenchResult) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(b)
+		return writeIndented(w, b)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "orders\t%d over %d stores\n", b.Records, b.Stores)

@@ -2,7 +2,6 @@ package phases
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -86,9 +85,7 @@ func named(properties []string) string {
 // Write prints the comparison; the last line is the verdict. In JSON it is one object.
 func (c BenchComparison) Write(w io.Writer, asJSON bool) error {
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(c)
+		return writeIndented(w, c)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "orders\t%d over %d stores, %d runs each\n", c.Records, c.Stores, len(c.Runs))

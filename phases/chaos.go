@@ -23,9 +23,6 @@ import (
 	"github.com/windowed-order-counter/lab/verify"
 )
 
-// exactlyOnce is the guarantee that a chaos run has if none is named.
-const exactlyOnce = "exactly_once_v2"
-
 // ChaosOptions say what a chaos run does to its instances.
 type ChaosOptions struct {
 	Guarantee   string // exactly_once_v2 or at_least_once

@@ -2,7 +2,6 @@ package phases
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -295,9 +294,7 @@ func (r ChaosResult) writeJSON(w io.Writer) error {
 	for _, run := range r.Runs {
 		out.Runs = append(out.Runs, runJSON{run, run.Report.Tally, append([]verify.Check{}, run.Report.Checks...)})
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(out)
+	return writeIndented(w, out)
 }
 
 // command is how to run the same again.

@@ -12,8 +12,11 @@ import (
 	"github.com/windowed-order-counter/lab/verify"
 )
 
-// atLeastOnce is the guarantee under which a crash can make counts too high, by its name in Kafka Streams.
-const atLeastOnce = "at_least_once"
+// The processing guarantees by their names in Kafka Streams. Under atLeastOnce a crash can make counts too high.
+const (
+	atLeastOnce = "at_least_once"
+	exactlyOnce = "exactly_once_v2"
+)
 
 // crash is an instance that ended without a word.
 type crash struct {

@@ -100,6 +100,13 @@ func (o Outcome) Write(w io.Writer, asJSON, color bool) error {
 	return err
 }
 
+// writeIndented writes one JSON object for people and programs.
+func writeIndented(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
 func (o Outcome) writeJSON(w io.Writer) error {
 	encoder := json.NewEncoder(w)
 	if o.Err == nil {

@@ -51,7 +51,7 @@ type crashRun struct {
 func (r *run) crashRuns() []*crashRun {
 	return []*crashRun{
 		{
-			run: r, name: "eos", guarantee: "exactly_once_v2", application: topology.ApplicationID + "-eos", suffix: ".eos",
+			run: r, name: "eos", guarantee: exactlyOnce, application: topology.ApplicationID + "-eos", suffix: ".eos",
 			interval: time.Second, // the counter's own
 		},
 		{

@@ -256,14 +256,10 @@ func readTakeoverRecord(path, ordersID string) (rec takeoverRecord, ok bool, err
 }
 
 func (r *takeoverRecord) write(path string) error {
-	raw, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(raw, '\n'), 0o644)
+	return atomicfile.WriteJSON(path, r)
 }
 
 // unchanged are the properties with which an instance is started again as it was. Where it finds its broker and its state follows from the

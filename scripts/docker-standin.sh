@@ -56,7 +56,7 @@ LOGGING
   cat >"$root/etc/kafka/docker/run" <<'RUN'
 #!/bin/bash
 set -e
-settings=/tmp/server.properties
+settings=/etc/kafka/docker/server.properties
 for name in "${!KAFKA_@}"; do
   [ "$name" = KAFKA_HEAP_OPTS ] && continue
   setting=${name#KAFKA_}

@@ -4,40 +4,23 @@
 #
 #   scripts/java-work.sh    starts and wipes a Kafka of its own; the environment is that of scripts/kafka.sh
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-while read -r name; do unset "$name"; done < <(compgen -e LAB_ || true)
+. "$(dirname "${BASH_SOURCE[0]}")/lane.sh"
 export KAFKA_PORT=${KAFKA_PORT:-9092}
 export KAFKA_HOME_DIR=${KAFKA_HOME_DIR:-$PWD/.kafka}
 # The Java producer makes the outputs of the later applications.
-export KAFKA_OVERRIDES="auto.create.topics.enable=true;num.partitions=3;log.retention.ms=-1"
-
-work=$(mktemp -d)
-lab=$work/lab
+export KAFKA_OVERRIDES="auto.create.topics.enable=true;num.partitions=3"
+bootstrap=127.0.0.1:$KAFKA_PORT
 peer=
-run() { "$lab" --dir "$work/workspace" --bootstrap "127.0.0.1:$KAFKA_PORT" "$@"; }
-
-finish() {
-  local code=$?
-  trap - EXIT
+on_end() {
   [ -z "$peer" ] || kill -9 "$peer" 2>/dev/null || true
-  scripts/kafka.sh wipe || code=1
-  if [ "$code" -eq 0 ]; then rm -rf "$work"; else echo "java-work: failed with $code, what is left is in $work" >&2; fi
-  exit "$code"
-}
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-die() {
-  echo "java-work: $*" >&2
-  exit 1
+  scripts/kafka.sh wipe
 }
 
 # start NAME PROPERTIES... starts an instance of the Java program.
 start() {
   local name=$1
   shift
-  scripts/peer.sh run "$name" "bootstrap.servers=127.0.0.1:$KAFKA_PORT" "state.dir=$work/state/$name" peer.leave=true "$@" \
+  scripts/peer.sh run "$name" "bootstrap.servers=$bootstrap" "state.dir=$work/state/$name" peer.leave=true "$@" \
     >"$work/$name.out" 2>"$work/$name.err" </dev/null &
   peer=$!
 }
@@ -77,7 +60,7 @@ judged() {
 }
 
 go build -o "$lab" .
-mkdir -p "$work/workspace" "$work/state"
+mkdir "$dir" "$work/state"
 scripts/peer.sh build
 scripts/kafka.sh wipe
 scripts/kafka.sh up
@@ -107,7 +90,7 @@ for guarantee in exactly_once_v2 at_least_once; do
   name=eos
   [ "$guarantee" = exactly_once_v2 ] || name=alos
   # No order is joined there, so nothing would make this one.
-  scripts/kafka.sh tool org.apache.kafka.tools.TopicCommand --bootstrap-server "127.0.0.1:$KAFKA_PORT" --create --partitions 3 \
+  scripts/kafka.sh tool org.apache.kafka.tools.TopicCommand --bootstrap-server "$bootstrap" --create --partitions 3 \
     --topic "analytics.orders-with-status.$name"
   start "$name" "application.id=order-counter-$name" "lab.output.suffix=.$name" "processing.guarantee=$guarantee"
   counted "order-counter-$name"

@@ -4,42 +4,14 @@
 #
 #   scripts/outage.sh    starts and wipes a Kafka of its own; the environment is that of scripts/kafka.sh
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-while read -r name; do unset "$name"; done < <(compgen -e LAB_ || true)
+. "$(dirname "${BASH_SOURCE[0]}")/lane.sh"
 export KAFKA_PORT=${KAFKA_PORT:-9092}
 export KAFKA_HOME_DIR=${KAFKA_HOME_DIR:-$PWD/.kafka}
-
-work=$(mktemp -d)
-lab=$work/lab
-dir=$work/workspace
+bootstrap=127.0.0.1:$KAFKA_PORT
 counter=
-run() { "$lab" --dir "$dir" --bootstrap "127.0.0.1:$KAFKA_PORT" "$@"; }
-
-finish() {
-  local code=$?
-  trap - EXIT
+on_end() {
   [ -z "$counter" ] || kill -9 "$counter" 2>/dev/null || true
-  scripts/kafka.sh wipe || code=1
-  if [ "$code" -eq 0 ]; then rm -rf "$work"; else echo "outage: failed with $code, what is left is in $work" >&2; fi
-  exit "$code"
-}
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-die() {
-  echo "outage: $*" >&2
-  exit 1
-}
-
-# within SECONDS WHAT COMMAND... tries until it succeeds.
-within() {
-  local end=$((SECONDS + $1)) what=$2
-  shift 2
-  until "$@"; do
-    [ "$SECONDS" -lt "$end" ] || die "not in time: $what"
-    sleep 0.2
-  done
+  scripts/kafka.sh wipe
 }
 
 no_lag() { # of the orders and the repartition topic: each row has a number for the lag, and it is 0
@@ -58,7 +30,7 @@ mkdir "$dir"
 scripts/kafka.sh wipe
 scripts/kafka.sh up
 run topics --create >/dev/null
-"$lab" --dir "$dir" --bootstrap "127.0.0.1:$KAFKA_PORT" counter a retry.timeout.ms=60000 session.timeout.ms=10000 \
+"$lab" --dir "$dir" --bootstrap "$bootstrap" counter a retry.timeout.ms=60000 session.timeout.ms=10000 \
   repartition.purge.interval.ms=86400000 >"$work/counter.out" 2>&1 </dev/null &
 counter=$!
 run feed 2026-09-12T10:00:00Z

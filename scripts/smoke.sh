@@ -5,44 +5,10 @@
 #   scripts/smoke.sh                      on an embedded broker
 #   scripts/smoke.sh --bootstrap LIST     on a cluster that runs already and holds no lab topics; clean deletes those it made
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
-bootstrap=
-if [ "${1:-}" = --bootstrap ]; then
-  bootstrap=${2:?--bootstrap needs host:port}
-elif [ $# -gt 0 ]; then
-  sed -n '2,/^set /{/^#/s/^# \{0,1\}//p;}' "$0"
-  exit 64
-fi
-# Settings of the caller's own lab must not leak into this one.
-while read -r name; do unset "$name"; done < <(compgen -e LAB_ || true)
-
-work=$(mktemp -d)
-dir=$work/workspace
-lab=$work/lab
+. "$(dirname "${BASH_SOURCE[0]}")/lane.sh"
+cluster_of "$@"
+on_end() { [ ! -x "$lab" ] || run clean --yes >"$work/clean.out" 2>&1; }
 mkdir "$dir"
-
-run() { "$lab" --dir "$dir" ${bootstrap:+--bootstrap "$bootstrap"} "$@"; }
-
-finish() {
-  local code=$?
-  trap - EXIT
-  if [ -x "$lab" ]; then run clean --yes >"$work/clean.out" 2>&1 || [ "$code" -ne 0 ] || code=1; fi
-  if [ "$code" -eq 0 ]; then
-    rm -rf "$work"
-  else
-    echo "smoke: failed with $code, what is left is in $work" >&2
-  fi
-  exit "$code"
-}
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-die() {
-  echo "smoke: $*" >&2
-  exit 1
-}
 
 # step NAME COMMAND... prints and keeps a command's output in $work/NAME.out.
 step() {

@@ -11,53 +11,27 @@
 #   RATE     orders a second. Left to itself it leaves 25 s for each kill and twice what the nodes took to start, which a slow machine needs
 #   PORT     where the nodes want to be, default 9092 and the two after it; free ones if taken
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-while read -r name; do unset "$name"; done < <(compgen -e LAB_ || true)
+. "$(dirname "${BASH_SOURCE[0]}")/lane.sh"
 kills=${KILLS:-5}
 records=${RECORDS:-300000}
-
-work=$(mktemp -d)
-lab=$work/lab
-dir=$work/workspace
 chaos=
 run() { "$lab" --dir "$dir" "$@" </dev/null; }
 up() { run --broker jvm --nodes 3 --port "${PORT:-9092}" broker up; }
 
-finish() {
-  local code=$?
-  trap - EXIT
+on_end() {
   if [ -n "$chaos" ]; then
     kill "$chaos" 2>/dev/null || true
     wait "$chaos" || true
   fi
-  if [ "$code" -eq 0 ]; then
-    run clean --yes >/dev/null || code=1
-    rm -rf "$work"
+  if [ "$1" -eq 0 ]; then
+    run clean --yes >/dev/null
   elif [ -x "$lab" ]; then
-    run broker down --force || true
-    echo "three-brokers: failed with $code, what is left is in $work" >&2
+    run broker down --force
   fi
-  exit "$code"
-}
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-die() {
-  echo "three-brokers: $*" >&2
-  exit 1
 }
 
-# within SECONDS WHAT COMMAND... tries until it succeeds. There is nothing to wait for once chaos has ended.
-within() {
-  local end=$((SECONDS + $1)) what=$2
-  shift 2
-  until "$@"; do
-    kill -0 "$chaos" 2>/dev/null || die "chaos ended: $(tail -n 3 "$work/chaos.out")"
-    [ "$SECONDS" -lt "$end" ] || die "not in time: $what"
-    sleep 0.2
-  done
-}
+# There is nothing to wait for once chaos has ended.
+hopeless() { kill -0 "$chaos" 2>/dev/null || die "chaos ended: $(tail -n 3 "$work/chaos.out")"; }
 
 since() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to - from }'; }
 

@@ -96,7 +96,7 @@ func (db *DB) Restore(store string, entries []Entry, pos Position) (applied int,
 	if err != nil {
 		return 0, fmt.Errorf("restore %s: %w", db.path, err)
 	}
-	if n := t.overlay.dirty.n + t.overlay.flushed.n; n > 0 {
+	if n := t.overlay.uncommitted(); n > 0 {
 		return 0, fmt.Errorf("restore %s: store %s: %w: %d", db.path, store, ErrUncommitted, n)
 	}
 	maxStart := t.maxStart

@@ -18,7 +18,7 @@ func (db *DB) SetBudget(b *Budget) error {
 		return db.failed
 	}
 	for _, t := range db.tables {
-		if n := t.overlay.dirty.n + t.overlay.flushed.n; n > 0 {
+		if n := t.overlay.uncommitted(); n > 0 {
 			return fmt.Errorf("hand over %s: store %s: %w: %d", db.path, t.spec.Name, ErrUncommitted, n)
 		}
 	}

@@ -173,6 +173,9 @@ func (o *overlay) rollback() {
 	}
 }
 
+// uncommitted is how many entries are not in Bolt yet.
+func (o *overlay) uncommitted() int { return o.dirty.n + o.flushed.n }
+
 // clear forgets everything.
 func (o *overlay) clear() {
 	for _, e := range o.entries {

@@ -92,9 +92,7 @@ type candidate struct {
 // task of each other, stateful tasks alone too. The same input gives the same result.
 func assignTasks(tasks []plannedTask, members []candidate) map[string][]TaskID {
 	// By partition first, so that who has to give tasks away keeps some of each sub-topology.
-	tasks = slices.SortedFunc(slices.Values(tasks), func(a, b plannedTask) int {
-		return cmp.Or(cmp.Compare(a.id.Partition, b.id.Partition), cmp.Compare(a.id.Subtopology, b.id.Subtopology))
-	})
+	tasks = slices.SortedFunc(slices.Values(tasks), func(a, b plannedTask) int { return a.id.compareByPartition(b.id) })
 	threads := map[string][]taker{} // by process
 	for _, m := range members {
 		threads[m.process] = append(threads[m.process], taker{id: m.id, weight: 1, owned: m.owned, stored: m.stored, sums: m.sums})

@@ -33,9 +33,7 @@ type standbyProcess struct {
 // short is how many standbys could not be placed because there are too few processes.
 func placeStandbys(tasks []TaskID, hosts []standbyHost, replicas int) (byMember map[string][]TaskID, short int) {
 	processes := processesOf(hosts)
-	tasks = slices.SortedFunc(slices.Values(tasks), func(a, b TaskID) int {
-		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Subtopology, b.Subtopology))
-	})
+	tasks = slices.SortedFunc(slices.Values(tasks), TaskID.compareByPartition)
 	missing := make(map[TaskID]int, len(tasks))
 	for _, t := range tasks {
 		missing[t] = replicas

@@ -67,8 +67,8 @@ type Config struct {
 	// results of a lone record need not wait for CommitInterval. Negative: off.
 	CommitIdle time.Duration
 	// CacheMaxBytes (statestore.cache.max.bytes) is the size of the write-back cache above the stores, divided equally among the threads. A
-	// cache over its part commits early. With 0
-	// there is none: each change of a table goes to its changelog and downstream at once, so each input has an output of its own.
+	// cache over its part commits early. With 0 there is none: each change of a table goes to its changelog and downstream at once, so each
+	// input has an output of its own.
 	CacheMaxBytes int64
 	// BufferedRecords (buffered.records.per.partition) is how many records wait in a partition's queue before it is not fetched any more.
 	BufferedRecords int

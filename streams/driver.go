@@ -148,7 +148,7 @@ func (d *TestDriver) layTopics() {
 			}
 		}
 		for _, s := range sub.stores {
-			if s.Logged && s.sourceTopic == "" {
+			if hasChangelog(s) {
 				add(d.changelogTopic(s), d.tasksOf(sub), nil, true)
 			}
 		}

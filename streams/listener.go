@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -26,6 +27,11 @@ func (t TaskID) compare(o TaskID) int {
 		return t.Subtopology - o.Subtopology
 	}
 	return int(t.Partition - o.Partition)
+}
+
+// compareByPartition is the order in which tasks are given out.
+func (t TaskID) compareByPartition(o TaskID) int {
+	return cmp.Or(cmp.Compare(t.Partition, o.Partition), cmp.Compare(t.Subtopology, o.Subtopology))
 }
 
 // State is the state of an application, as in Java's KafkaStreams.State.

@@ -58,6 +58,21 @@ func (c *counting) keep(name string, top *streams.Topology) *keeper {
 	return k
 }
 
+// keepTwo starts two instances that have counted each word once, and each of which keeps a copy of the other's one task.
+func (c *counting) keepTwo() (first, second *keeper) {
+	c.t.Helper()
+	first = c.keep("first", c.topology())
+	first.await(streams.StateRunning)
+	c.send(words...)
+	c.awaitCounts(each(1))
+	second = c.keep("second", c.topology())
+	second.await(streams.StateRunning)
+	second.awaitThat("standby of one task", func() bool { return len(second.standby) == 1 })
+	c.awaitLag()
+	c.awaitCaughtUp(second)
+	return first, second
+}
+
 func (k *keeper) change(do func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -264,15 +279,7 @@ func (c *counting) awaitLag() {
 func TestStandbyNeverHoldsAborted(t *testing.T) { eachGuarantee(t, testStandbyNeverHoldsAborted) }
 
 func testStandbyNeverHoldsAborted(t *testing.T, c *counting) {
-	first := c.keep("first", c.topology())
-	first.await(streams.StateRunning)
-	c.send(words...)
-	c.awaitCounts(each(1))
-	second := c.keep("second", c.topology())
-	second.await(streams.StateRunning)
-	second.awaitThat("standby of one task", func() bool { return len(second.standby) == 1 })
-	c.awaitLag()
-	c.awaitCaughtUp(second)
+	first, second := c.keepTwo()
 	log := kafka.TopicPartition(second.standby[0].Partitions[0])
 
 	var p *kafka.Producer
@@ -335,15 +342,7 @@ func TestStandbyRebuilds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCounting(t)
-			first := c.keep("first", c.topology())
-			first.await(streams.StateRunning)
-			c.send(words...)
-			c.awaitCounts(each(1))
-			second := c.keep("second", c.topology())
-			second.await(streams.StateRunning)
-			second.awaitThat("standby of one task", func() bool { return len(second.standby) == 1 })
-			c.awaitLag()
-			c.awaitCaughtUp(second)
+			first, second := c.keepTwo()
 			if err := second.end(); err != nil {
 				t.Fatal(err)
 			}

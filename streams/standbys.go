@@ -140,8 +140,11 @@ func (s *standbys) call(fn func()) bool {
 // over were worked on until now, are committed, and go on as standbys with their files open, and so with their locks.
 func (s *standbys) assign(thread int, specs []standbySpec, handed map[TaskID]*store.DB) error {
 	var err error
-	if !s.call(func() { err = s.assigned(thread, specs, handed) }) {
-		err = s.giveUp(handed)
+	if s.call(func() { err = s.assigned(thread, specs, handed) }) {
+		return err
+	}
+	for id, db := range handed {
+		err = errors.Join(err, s.giveUp(id, db))
 	}
 	return err
 }
@@ -188,22 +191,20 @@ func (s *standbys) assigned(thread int, specs []standbySpec, handed map[TaskID]*
 			// Another thread's assignment may have begun this one already. It would go on to wait for the lock, which comes with the file.
 			s.tasks[id] = &standby{standbySpec: st.standbySpec, db: db}
 		} else {
-			err = errors.Join(err, s.giveUp(map[TaskID]*store.DB{id: db}))
+			err = errors.Join(err, s.giveUp(id, db))
 		}
 	}
 	s.report()
 	return err
 }
 
-// giveUp closes files that were handed over and cannot be used. A standby opens its own then.
-func (s *standbys) giveUp(handed map[TaskID]*store.DB) (err error) {
-	for id, db := range handed {
-		if cerr := db.Close(); cerr != nil {
-			err = errors.Join(err, fmt.Errorf("task %s: %w", id, cerr))
-		}
-		s.app.locks.unlock(id)
+// giveUp closes a file that was handed over and cannot be used. A standby opens its own then.
+func (s *standbys) giveUp(id TaskID, db *store.DB) error {
+	defer s.app.locks.unlock(id)
+	if err := db.Close(); err != nil {
+		return fmt.Errorf("task %s: %w", id, err)
 	}
-	return err
+	return nil
 }
 
 func (s *standbys) promoted(id TaskID) *store.DB {

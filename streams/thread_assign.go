@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,9 +35,7 @@ func (a *App) assign(ctx context.Context, members []kafka.Subscription) (map[str
 			a.log.Warn("a member's state is not considered in the assignment", "member", m.MemberID, "error", err)
 		}
 		infos[i] = info
-		if c.process = info.ProcessID; c.process == "" {
-			c.process = m.MemberID
-		}
+		c.process = cmp.Or(info.ProcessID, m.MemberID) // a member of another version is a process by itself
 		c.standby = parseTaskIDs(info.Standbys)
 		for _, id := range parseTaskIDs(info.Tasks) {
 			c.stored[id] = true

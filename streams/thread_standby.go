@@ -39,7 +39,6 @@ func (a *App) inputsOf(id TaskID, partitions func(topic string) int32) (tps []ka
 			}
 		}
 	}
-	slices.SortFunc(tps, kafka.TopicPartition.Compare)
 	return tps
 }
 

@@ -1,7 +1,6 @@
 package topology_test
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"strconv"
@@ -22,24 +21,7 @@ import (
 func BenchmarkRestore(b *testing.B) {
 	l := newLabOn(b, brokertest.Bootstrap(brokertest.Embedded(b)), "", topology.ApplicationID)
 	changelog := topology.ApplicationID + "-" + topology.PerStoreChangelog
-	if _, err := l.client.CreateTopics(l.ctx, []kafka.TopicSpec{{Name: changelog, Partitions: topology.RepartitionPartitions, Replication: -1,
-		Configs: []kafka.ConfigEntry{{Name: "cleanup.policy", Value: "compact"}}}}); err != nil {
-		b.Fatal(err)
-	}
-	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{Linger: -1})
-	if err != nil {
-		b.Fatal(err)
-	}
-	for i := range b.N {
-		key := fmt.Appendf(nil, "store-%d", uint32(i)*2654435761) // not in the order of keys
-		if err := p.Send(l.ctx, kafka.Message{Topic: changelog, Partition: kafka.PartitionFor(key, topology.RepartitionPartitions),
-			Timestamp: flowBase, Key: key, Value: binary.BigEndian.AppendUint64(nil, uint64(i))}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := p.Close(l.ctx); err != nil {
-		b.Fatal(err)
-	}
+	l.fillChangelog(changelog, b.N, func(key []byte) int32 { return kafka.PartitionFor(key, topology.RepartitionPartitions) })
 	b.ResetTimer()
 	start := time.Now()
 	i := startInstance(b, strings.Join(l.config.Bootstrap, ","), b.TempDir())

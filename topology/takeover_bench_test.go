@@ -23,26 +23,33 @@ func BenchmarkTakeover(b *testing.B) {
 	}
 }
 
-func benchTakeover(b *testing.B, guarantee streams.Guarantee, standbys int) {
-	l := newLabAnywhere(b, 15*time.Minute, shortSessions())
-	changelog := l.internal(topology.PerStoreChangelog)
-	if _, err := l.client.CreateTopics(l.ctx, []kafka.TopicSpec{{Name: changelog, Partitions: topology.RepartitionPartitions, Replication: -1,
+// fillChangelog makes a changelog of counts with n keys, which come in another order than theirs.
+func (l *lab) fillChangelog(topic string, n int, partition func(key []byte) int32) {
+	l.t.Helper()
+	if _, err := l.client.CreateTopics(l.ctx, []kafka.TopicSpec{{Name: topic, Partitions: topology.RepartitionPartitions, Replication: -1,
 		Configs: []kafka.ConfigEntry{{Name: "cleanup.policy", Value: "compact"}}}}); err != nil {
-		b.Fatal(err)
+		l.t.Fatal(err)
 	}
 	p, err := l.client.NewProducer(l.ctx, kafka.ProducerConfig{Linger: -1})
 	if err != nil {
-		b.Fatal(err)
+		l.t.Fatal(err)
 	}
-	for i := range b.N { // all of them in one partition, so of one task
-		if err := p.Send(l.ctx, kafka.Message{Topic: changelog, Timestamp: flowBase, Key: fmt.Appendf(nil, "key-%d", uint32(i)*2654435761),
+	for i := range n {
+		key := fmt.Appendf(nil, "store-%d", uint32(i)*2654435761)
+		if err := p.Send(l.ctx, kafka.Message{Topic: topic, Partition: partition(key), Timestamp: flowBase, Key: key,
 			Value: binary.BigEndian.AppendUint64(nil, uint64(i))}); err != nil {
-			b.Fatal(err)
+			l.t.Fatal(err)
 		}
 	}
 	if err := p.Close(l.ctx); err != nil {
-		b.Fatal(err)
+		l.t.Fatal(err)
 	}
+}
+
+func benchTakeover(b *testing.B, guarantee streams.Guarantee, standbys int) {
+	l := newLabAnywhere(b, 15*time.Minute, shortSessions())
+	changelog := l.internal(topology.PerStoreChangelog)
+	l.fillChangelog(changelog, b.N, func([]byte) int32 { return 0 }) // all of one task
 	properties := []string{fmt.Sprint("num.standby.replicas=", standbys), "processing.guarantee=" + string(guarantee)}
 	owner := l.process(b, "owner", b.TempDir(), properties...)
 	owner.next("state RUNNING")

@@ -54,10 +54,7 @@ func (r ChaosReport) Verdict() Verdict {
 	for _, c := range r.Checks {
 		v = worse(v, c.Verdict)
 	}
-	if v == NotRun || r.Reason != "" {
-		return worse(v, Unknown)
-	}
-	return v
+	return overall(v, r.Reason)
 }
 
 // Table shows the checks for people: under each what differs.
@@ -368,8 +365,11 @@ func (c *chaos) checkCounts(
 	var f findings
 	var t Tally
 	all := map[string]bool{}
-	for _, keys := range [][]string{keysOf(want), keysOf(out.keys), keysOf(log.keys)} {
-		for _, key := range keys {
+	for key := range want {
+		all[key] = true
+	}
+	for _, s := range []*seriesOf{out, log} {
+		for key := range s.keys {
 			all[key] = true
 		}
 	}
@@ -399,14 +399,6 @@ func (c *chaos) checkCounts(
 		}
 	}
 	return c.concluded(name, topic, fmt.Sprintf("%d keys", len(all)), f, t)
-}
-
-func keysOf[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	return keys
 }
 
 func (c *chaos) series(ctx context.Context, topic string, key func([]byte) string, count func([]byte) (int64, bool)) (*seriesOf, error) {

@@ -10,6 +10,19 @@ import (
 	"github.com/windowed-order-counter/lab/internal/kafka"
 )
 
+func whyLate(t *testing.T, m *memory) []string {
+	t.Helper()
+	g := &grader{topics: m, opt: Options{ApplicationID: defaultApplicationID}, phases: phases}
+	if err := g.load(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	notes, err := g.whyLate(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return notes
+}
+
 // The order of the repartition topic alone makes an order late, and when the orders were sent tells whether it was.
 func TestWhyLate(t *testing.T) {
 	// reorder moves ord-2003, which closes the minute of the feed, to the front of some orders of its task.
@@ -64,14 +77,7 @@ func TestWhyLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := golden(t)
 			tt.change(t, m)
-			g := &grader{topics: m, opt: Options{ApplicationID: defaultApplicationID}, phases: phases}
-			if err := g.load(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			notes, err := g.whyLate(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			notes := whyLate(t, m)
 			text := strings.Join(notes, "\n")
 			for _, says := range tt.says {
 				if !strings.Contains(text, says) {
@@ -102,14 +108,7 @@ func TestWhyLateIsShort(t *testing.T) {
 			m.write(repartitionTopic, 1, late.OccurredAt, late.Store, orderJSON(late))
 		}
 	}
-	g := &grader{topics: m, opt: Options{ApplicationID: defaultApplicationID}, phases: phases}
-	if err := g.load(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	notes, err := g.whyLate(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	notes := whyLate(t, m)
 	if len(notes) != maxGroups+2 || !strings.HasPrefix(notes[1], "10 came after c-9 ") || !strings.HasPrefix(notes[len(notes)-1], "and 7 more orders") {
 		t.Errorf("%d notes:\n%s", len(notes), strings.Join(notes, "\n"))
 	}

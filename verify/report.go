@@ -68,10 +68,15 @@ func (r Report) Verdict() Verdict {
 	for _, p := range r.Phases {
 		v = worse(v, p.Verdict)
 	}
-	if v == NotRun || r.Reason != "" {
-		return worse(v, Unknown)
+	return overall(v, r.Reason)
+}
+
+// overall is the verdict of a whole from the worst of its parts. If nothing was judged, or not all for some reason, it is Unknown at best.
+func overall(worst Verdict, reason string) Verdict {
+	if worst == NotRun || reason != "" {
+		return worse(worst, Unknown)
 	}
-	return v
+	return worst
 }
 
 // ExitCode is that of a command whose outcome is the report: 0 pass, 1 fail, 2 unknown.

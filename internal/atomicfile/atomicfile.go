@@ -2,6 +2,7 @@
 package atomicfile
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,6 +30,15 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 		return fmt.Errorf("writing %s: syncing its folder: %w", path, err)
 	}
 	return nil
+}
+
+// WriteJSON replaces path with v as indented JSON, readable for all.
+func WriteJSON(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return Write(path, append(raw, '\n'), 0o644)
 }
 
 // syncFolder makes a rename durable. Windows cannot open a folder for that, and journals the rename by itself.

@@ -65,12 +65,8 @@ func (w *Workspace) Progress() (p Progress, ok bool, err error) {
 func (w *Workspace) SaveProgress(p Progress) error { return writeJSON(w.progressFile(), p) }
 
 func writeJSON(path string, v any) error {
-	raw, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(raw, '\n'), 0o644)
+	return atomicfile.WriteJSON(path, v)
 }
