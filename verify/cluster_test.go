@@ -209,10 +209,10 @@ func TestTopics(t *testing.T) {
 			}
 			parts := []kafka.TopicPartition{{Topic: full, Partition: 0}, {Topic: full, Partition: 1}, {Topic: full, Partition: 2}}
 			limits, err := tt.Bounds(ctx, parts)
-			if want := map[kafka.TopicPartition]bounds{parts[0]: {0, 5}, parts[1]: {0, 0}, parts[2]: {0, 3}}; err != nil || !maps.Equal(limits, want) {
+			if want := map[kafka.TopicPartition]bounds{parts[0]: {0, 5, 5}, parts[1]: {0, 0, 0}, parts[2]: {0, 3, 3}}; err != nil || !maps.Equal(limits, want) {
 				t.Errorf("bounds: %v, %v", limits, err)
 			}
-			limits[parts[0]] = bounds{1, 4}
+			limits[parts[0]] = bounds{1, 4, 4}
 			got := map[int32][]string{}
 			err = tt.Read(ctx, limits, func(tp kafka.TopicPartition, r *kafka.Record) {
 				got[tp.Partition] = append(got[tp.Partition], fmt.Sprintf("%d %d %s %s", r.Offset, r.Timestamp-now, r.Key, r.Value))
@@ -279,6 +279,23 @@ func TestReadInTransactions(t *testing.T) {
 		t.Errorf("read %v, %v", got, err)
 	}
 	send("open")
+	cl := &cluster{client: c, stall: stallTimeout}
+	limits, err := cl.Bounds(ctx, []kafka.TopicPartition{tp})
+	if want := (bounds{0, 5, 4}); err != nil || limits[tp] != want {
+		t.Errorf("bounds %v, %v, want %v", limits[tp], err, want)
+	}
+	var log []string
+	err = cl.Log(ctx, limits, func(_ kafka.TopicPartition, r *kafka.Record) {
+		switch {
+		case r.Control != kafka.ControlNone:
+			log = append(log, fmt.Sprint("marker ", r.Control))
+		case r.Transactional && r.ProducerID >= 0:
+			log = append(log, string(r.Value))
+		}
+	})
+	if want := []string{"committed", "marker 1", "aborted", "marker 2", "open"}; err != nil || !slices.Equal(log, want) {
+		t.Errorf("log %v, %v, want %v", log, err, want)
+	}
 	var open *OpenTransactionError
 	if err := read(); !errors.As(err, &open) || open.LastStable != 4 || open.End != 5 || !slices.Equal(got, []string{"committed"}) {
 		t.Errorf("read %v, %v", got, err)

@@ -24,6 +24,7 @@ type memory struct {
 	committed map[kafka.TopicPartition]int64
 	group     string
 	others    map[string]map[kafka.TopicPartition]int64 // committed, by other groups
+	members   map[string][]string                       // of a group
 	fail      map[string]error                          // by topic: Read fails
 }
 
@@ -57,12 +58,53 @@ func (m *memory) Committed(_ context.Context, group string) (map[kafka.TopicPart
 func (m *memory) Bounds(_ context.Context, parts []kafka.TopicPartition) (map[kafka.TopicPartition]bounds, error) {
 	found := map[kafka.TopicPartition]bounds{}
 	for _, tp := range parts {
-		found[tp] = m.topics[tp.Topic].parts[tp.Partition].bounds
+		b := m.topics[tp.Topic].parts[tp.Partition].bounds
+		if b.stable == 0 { // a test has put records there, and opened no transaction
+			b.stable = b.end
+		}
+		found[tp] = b
 	}
 	return found, nil
 }
 
+func (m *memory) Members(_ context.Context, group string) ([]string, error) {
+	return m.members[group], nil
+}
+
+// Read leaves out the markers and what a marker says was aborted. A record is of the transaction of its producer.
 func (m *memory) Read(ctx context.Context, parts map[kafka.TopicPartition]bounds, fn func(kafka.TopicPartition, *kafka.Record)) error {
+	type producer struct {
+		kafka.TopicPartition
+		id int64
+	}
+	open := map[producer][]int64{}
+	aborted := map[place]bool{}
+	err := m.Log(ctx, parts, func(tp kafka.TopicPartition, r *kafka.Record) {
+		p := producer{tp, r.ProducerID}
+		if r.Control == kafka.ControlNone {
+			if r.Transactional {
+				open[p] = append(open[p], r.Offset)
+			}
+			return
+		}
+		if r.Control == kafka.ControlAbort {
+			for _, o := range open[p] {
+				aborted[place{tp, o}] = true
+			}
+		}
+		delete(open, p)
+	})
+	if err != nil {
+		return err
+	}
+	return m.Log(ctx, parts, func(tp kafka.TopicPartition, r *kafka.Record) {
+		if r.Control == kafka.ControlNone && !aborted[place{tp, r.Offset}] {
+			fn(tp, r)
+		}
+	})
+}
+
+func (m *memory) Log(ctx context.Context, parts map[kafka.TopicPartition]bounds, fn func(kafka.TopicPartition, *kafka.Record)) error {
 	for tp, b := range parts {
 		if err := m.fail[tp.Topic]; err != nil {
 			return err
@@ -201,7 +243,8 @@ func (m *dump) addLine(line string) error {
 	case dumpHeader.MatchString(line):
 		g := dumpHeader.FindStringSubmatch(line)
 		m.open = m.partition(g[1], atoi(g[2]))
-		m.open.bounds = bounds{int64(atoi(g[3])), int64(atoi(g[4]))}
+		end := int64(atoi(g[4]))
+		m.open.bounds = bounds{int64(atoi(g[3])), end, end}
 	case segmentTopic.MatchString(line):
 		g := segmentTopic.FindStringSubmatch(line)
 		m.open = m.partition(g[1], atoi(g[2]))

@@ -107,7 +107,8 @@ func (g *grader) loadCrashed(ctx context.Context, lab *input) error {
 	}
 	for _, tp := range g.partitions(topicPlaced) {
 		if b := g.bounds[tp]; g.lag == "" {
-			g.bounds[tp] = bounds{b.start, min(b.end, max(b.start, g.committed[tp]))}
+			b.end = min(b.end, max(b.start, g.committed[tp]))
+			g.bounds[tp] = b
 		}
 	}
 	letters, err := g.readDeadLetters(ctx)

@@ -9,7 +9,7 @@ import (
 	"github.com/windowed-order-counter/lab/internal/kafka"
 )
 
-// topics is what a verdict is made from: a cluster, or in tests a twin in memory.
+// topics is what a verdict is made from: a cluster, a recording of one, or in tests a twin in memory.
 type topics interface {
 	// Describe returns the topics that pick chooses among all, with their configs.
 	Describe(ctx context.Context, pick func(name string) bool) (map[string]description, error)
@@ -20,6 +20,10 @@ type topics interface {
 	// Read hands fn each committed data record within the bounds: those of one partition in the order of their offsets, the partitions
 	// mixed in any way. The record is only valid during the call.
 	Read(ctx context.Context, parts map[kafka.TopicPartition]bounds, fn func(kafka.TopicPartition, *kafka.Record)) error
+	// Log hands fn each record within the bounds, those of aborted and open transactions and the markers too, with who wrote it.
+	Log(ctx context.Context, parts map[kafka.TopicPartition]bounds, fn func(kafka.TopicPartition, *kafka.Record)) error
+	// Members returns the client ids of a group's members; none for a group that does not exist.
+	Members(ctx context.Context, group string) ([]string, error)
 }
 
 // description is a topic as the brokers describe it.
@@ -28,8 +32,8 @@ type description struct {
 	configs    map[string]string
 }
 
-// bounds are the first offset that is still there and the one that will be written next.
-type bounds struct{ start, end int64 }
+// bounds are the first offset that is still there, the one that will be written next, and the first of an open transaction: end if none is.
+type bounds struct{ start, end, stable int64 }
 
 // stallTimeout is how long reading waits for a broker that gives no answer.
 const stallTimeout = 20 * time.Second
@@ -86,9 +90,14 @@ func (c *cluster) Bounds(ctx context.Context, parts []kafka.TopicPartition) (map
 	if err != nil {
 		return nil, err
 	}
+	// What is stable only grows, so one that is asked for later is not below one that belongs to ends by accident.
+	stable, err := c.client.ListOffsets(ctx, parts, kafka.LatestOffset, kafka.ReadCommitted)
+	if err != nil {
+		return nil, err
+	}
 	found := make(map[kafka.TopicPartition]bounds, len(parts))
 	for _, tp := range parts {
-		found[tp] = bounds{starts[tp], ends[tp]}
+		found[tp] = bounds{starts[tp], ends[tp], min(stable[tp], ends[tp])}
 	}
 	return found, nil
 }
@@ -105,7 +114,29 @@ func (e *OpenTransactionError) Error() string {
 
 // Reading takes committed records only, whatever the guarantee: what an aborted transaction left behind is no result.
 func (c *cluster) Read(ctx context.Context, parts map[kafka.TopicPartition]bounds, fn func(kafka.TopicPartition, *kafka.Record)) error {
-	f := c.client.NewFetcher(kafka.FetcherConfig{Isolation: func(string) kafka.Isolation { return kafka.ReadCommitted }})
+	return c.fetch(ctx, kafka.FetcherConfig{Isolation: func(string) kafka.Isolation { return kafka.ReadCommitted }}, parts, fn)
+}
+
+func (c *cluster) Log(ctx context.Context, parts map[kafka.TopicPartition]bounds, fn func(kafka.TopicPartition, *kafka.Record)) error {
+	return c.fetch(ctx, kafka.FetcherConfig{Control: true}, parts, fn)
+}
+
+func (c *cluster) Members(ctx context.Context, group string) ([]string, error) {
+	d, err := c.client.DescribeGroup(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("members of %s: %w", group, err)
+	}
+	members := make([]string, len(d.Members))
+	for i, m := range d.Members {
+		members[i] = m.ClientID
+	}
+	return members, nil
+}
+
+func (c *cluster) fetch(
+	ctx context.Context, cfg kafka.FetcherConfig, parts map[kafka.TopicPartition]bounds, fn func(kafka.TopicPartition, *kafka.Record),
+) error {
+	f := c.client.NewFetcher(cfg)
 	defer f.Close()
 	open := map[kafka.TopicPartition]int64{}
 	for tp, b := range parts {
@@ -141,7 +172,7 @@ func (c *cluster) Read(ctx context.Context, parts map[kafka.TopicPartition]bound
 			case got.Next >= end:
 				delete(open, got.TopicPartition)
 				f.Remove(got.TopicPartition)
-			case len(got.Records) == 0 && got.LastStable >= 0 && got.Next >= got.LastStable:
+			case !cfg.Control && len(got.Records) == 0 && got.LastStable >= 0 && got.Next >= got.LastStable:
 				return &OpenTransactionError{got.TopicPartition, got.LastStable, end}
 			}
 		}
