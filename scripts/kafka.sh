@@ -132,6 +132,7 @@ up() {
     ! listening "$p" || die "port $p is taken"
   done
   configure
+  : >"$log" # or the line that is waited for below is found in the log of the last broker, as long as this one's shell has not begun
   # A session of its own where there is setsid, so that Ctrl-C at the caller does not reach it; nothing inherited but the log.
   local detach=nohup
   ! command -v setsid >/dev/null || detach=setsid
