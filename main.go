@@ -26,6 +26,7 @@ import (
 	"github.com/windowed-order-counter/lab/internal/clientconfig"
 	"github.com/windowed-order-counter/lab/internal/connect"
 	"github.com/windowed-order-counter/lab/internal/console"
+	"github.com/windowed-order-counter/lab/internal/handin"
 	"github.com/windowed-order-counter/lab/internal/instance"
 	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/internal/kafkatools"
@@ -154,10 +155,12 @@ func (l *lab) app() *cli.App {
 			"2 could not be judged, 64 usage error.",
 		Version:         version,
 		HideHelpCommand: false,
-		Writer:          l.stdout,
-		ErrWriter:       l.stderr,
-		ExitErrHandler:  func(*cli.Context, error) {}, // exitCode does it
-		OnUsageError:    usageError,
+		// A path or a property may hold a comma.
+		DisableSliceFlagSeparator: true,
+		Writer:                    l.stdout,
+		ErrWriter:                 l.stderr,
+		ExitErrHandler:            func(*cli.Context, error) {}, // exitCode does it
+		OnUsageError:              usageError,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "dir", Value: ".", EnvVars: env("DIR"), Usage: "the workspace: `FOLDER` of observations/, state/ and .lab/"},
 			&cli.StringFlag{Name: "broker", EnvVars: env("BROKER"), DefaultText: "embedded", Usage: "`KIND` of broker: embedded, jvm, docker or existing"},
@@ -179,6 +182,7 @@ func (l *lab) app() *cli.App {
 				Usage:       "run a phase, and missing earlier ones before it; grade it",
 				Description: "A phase that has passed is only graded again; an interrupted one goes on where it stopped.",
 				Flags: []cli.Flag{
+					junit(),
 					option("fresh", "clean first, and run all phases up to this one again"),
 					&cli.DurationFlag{
 						Name: "session-timeout", Value: phases.SessionTimeout, EnvVars: env("SESSION_TIMEOUT"),
@@ -192,8 +196,15 @@ func (l *lab) app() *cli.App {
 				},
 			},
 			{
-				Name: "verify", ArgsUsage: "[1…6|all]", Category: "A run of the lab", OnUsageError: usageError, Action: l.verify,
+				Name: "verify", ArgsUsage: "[1…6|all] | --from PATH… [1…6|all]", Category: "A run of the lab", OnUsageError: usageError, Action: l.verify,
 				Usage: "grade phases from the topics alone, by an oracle that shares no code with the engine",
+				Description: "With --from it grades recordings of runs that were handed in, observations/run.jsonl.gz, without a broker: a file, a folder or a zip\n" +
+					"with one, or a folder of such hand-ins. all then asks for all phases: one that was not run is UNKNOWN.",
+				Flags: []cli.Flag{
+					junit(),
+					&cli.StringSliceFlag{Name: "from", Usage: "grade the hand-in at `PATH`, or those in it; may be repeated, and more paths may follow"},
+					option("csv", "with --from: a line for each hand-in, for a spreadsheet"),
+				},
 			},
 			{
 				Name: "status", Category: "A run of the lab", OnUsageError: usageError, Action: l.status,
@@ -323,6 +334,10 @@ func option(name, usage string, env ...string) *cli.BoolFlag {
 	return &cli.BoolFlag{Name: name, Usage: usage, EnvVars: env, DisableDefaultText: true}
 }
 
+func junit() *cli.StringFlag {
+	return &cli.StringFlag{Name: "junit", Usage: "write the checks as JUnit XML to `FILE`, whatever the verdict"}
+}
+
 func usageError(_ *cli.Context, err error, _ bool) error { return args.Errorf("%v", err) }
 
 func needsSubcommand(c *cli.Context) error {
@@ -370,7 +385,10 @@ func (l *lab) config(c *cli.Context, properties ...string) (phases.Config, error
 	if _, err := at.Choose(); err != nil {
 		return phases.Config{}, err
 	}
-	return phases.Config{Workspace: w, Console: talk, Logger: logger, Connect: at}, nil
+	return phases.Config{
+		Workspace: w, Console: talk, Logger: logger, Connect: at, Version: version,
+		Warn: func(line string) { fmt.Fprintf(l.stderr, "lab: warning: %s\n", line) },
+	}, nil
 }
 
 // color follows no-color.org: a NO_COLOR that is not empty means none, whatever it says.
@@ -453,7 +471,14 @@ func (l *lab) judge(c *cli.Context, o phases.Outcome) error {
 	if c.Err() != nil && o.Err != nil && !errors.Is(o.Err, phases.ErrInterrupted) {
 		o.Err = errors.Join(phases.ErrInterrupted, o.Err)
 	}
-	return judged(o.Verdict(), o.Err, o.ToldInFull(), o.Write(l.stdout, c.Bool("json"), l.color(c, l.stdout)))
+	written := o.Write(console.Screen{File: l.stdout}, c.Bool("json"), l.color(c, l.stdout))
+	if errors.Is(written, syscall.EPIPE) { // the reader has enough
+		written = nil
+	}
+	if file := c.String("junit"); file != "" {
+		written = errors.Join(written, o.WriteJUnit(file))
+	}
+	return judged(o.Verdict(), o.Err, o.ToldInFull(), written)
 }
 
 // judged is the error for a verdict, whether it could be written or not: a terminal that is gone does not change what was found.
@@ -468,6 +493,12 @@ func judged(verdict verify.Verdict, err error, told bool, written error) error {
 }
 
 func (l *lab) verify(c *cli.Context) error {
+	if c.IsSet("from") {
+		return l.verifyHandIns(c)
+	}
+	if c.Bool("csv") {
+		return args.Errorf("verify: --csv needs --from")
+	}
 	words, err := positional(c, 0, 1)
 	if err != nil {
 		return err
@@ -487,8 +518,46 @@ func (l *lab) verify(c *cli.Context) error {
 		return l.judge(c, phases.Outcome{Err: err})
 	}
 	defer conn.Close()
-	report, err := verify.Run(c.Context, conn.Client, verify.Options{Phases: wanted, Explain: cfg.Explain()})
+	report, err := verify.Run(c.Context, conn.Client, verify.Options{Phases: wanted, State: cfg.Workspace.State(), Explain: cfg.Explain()})
+	cfg.Record(c.Context, conn)
 	return l.judge(c, phases.Outcome{Report: report, Err: err})
+}
+
+// verifyHandIns grades recordings. A word that is no phase is one more path, as a shell makes them of a pattern.
+func (l *lab) verifyHandIns(c *cli.Context) error {
+	paths := c.StringSlice("from")
+	var opt verify.Options
+	for _, word := range c.Args().Slice() {
+		if _, err := strconv.Atoi(word); err != nil && word != "all" {
+			paths = append(paths, word)
+			continue
+		}
+		wanted, err := phaseNumbers(word)
+		if err != nil {
+			return err
+		}
+		opt.Phases = append(opt.Phases, wanted...)
+	}
+	handIns, err := handin.Find(paths)
+	if err != nil {
+		return err
+	}
+	if c.String("junit") != "" && (len(handIns) > 1 || c.Bool("csv")) || c.Bool("csv") && c.Bool("json") {
+		return args.Errorf("verify: --csv, --json and --junit exclude each other, and --junit takes one hand-in")
+	}
+	results := handin.Grade(c.Context, handIns, opt)
+	switch {
+	case c.Bool("csv"):
+		err = results.WriteCSV(l.stdout)
+		fmt.Fprintln(l.stderr, results.Summary())
+	case len(results) == 1:
+		return l.judge(c, phases.Outcome{Report: results[0].Report})
+	case c.Bool("json"):
+		err = json.NewEncoder(l.stdout).Encode(results)
+	default:
+		err = results.Write(l.stdout, l.color(c, l.stdout))
+	}
+	return judged(results.Verdict(), nil, true, err)
 }
 
 func (l *lab) status(c *cli.Context) error {

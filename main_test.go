@@ -1,6 +1,9 @@
 package main
 
 import (
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +46,9 @@ func TestScripts(t *testing.T) {
 			"holds":     holds,
 			"nofewer":   noFewer,
 			"noorphans": noOrphans,
+			"zip":       zipFiles,
+			"forge":     forge,
+			"conforms":  conforms,
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
@@ -203,6 +209,41 @@ func noFewer(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("%s has %d for %s, fewer than %d", args[0], got[key], key, n)
 		}
 	}
+}
+
+// zipFiles puts files into a new zip: zip FILE NAME…
+func zipFiles(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: zip FILE NAME…")
+	}
+	f, err := os.Create(ts.MkAbs(args[0]))
+	ts.Check(err)
+	w := zip.NewWriter(f)
+	for _, name := range args[1:] {
+		e, err := w.Create(name)
+		ts.Check(err)
+		_, err = io.WriteString(e, ts.ReadFile(name))
+		ts.Check(err)
+	}
+	ts.Check(errors.Join(w.Close(), f.Close()))
+}
+
+// forge replaces a text in a gzipped file: forge FILE OLD NEW.
+func forge(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: forge FILE OLD NEW")
+	}
+	r, err := gzip.NewReader(strings.NewReader(ts.ReadFile(args[0])))
+	ts.Check(err)
+	content, err := io.ReadAll(r)
+	ts.Check(err)
+	if !bytes.Contains(content, []byte(args[1])) {
+		ts.Fatalf("%s does not hold %s", args[0], args[1])
+	}
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err = w.Write(bytes.ReplaceAll(content, []byte(args[1]), []byte(args[2])))
+	ts.Check(errors.Join(err, w.Close(), os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o644)))
 }
 
 // noOrphans checks that no process works for a workspace but its broker: noorphans DIR. It needs /proc, and passes without.

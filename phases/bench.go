@@ -76,6 +76,7 @@ func benchWorkspace(cfg Config) (Config, error) {
 		return cfg, err
 	}
 	cfg.Workspace, cfg.Connect.Dir = w, w.Dir()
+	cfg.Version = "" // no phase runs here, so there is nothing to grade
 	return cfg, nil
 }
 

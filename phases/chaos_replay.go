@@ -16,16 +16,21 @@ import (
 // that was committed then. It is an upper bound, as nobody knows how far a killed process had come; it cannot have come further than the
 // topic's end when it stopped.
 func (c *chaosRun) replays() []verify.Replay {
-	inputs := map[string]kafka.TopicPartition{} // by the changelog partition whose restore opens the task
+	return findReplays(c.watch.events, c.watch.struckAt, c.watch.samples, taskInputs(c.application, c.prefix))
+}
+
+// taskInputs is the input partition of each task, by the changelog partition whose restore opens it.
+func taskInputs(application, prefix string) map[string]kafka.TopicPartition {
+	inputs := map[string]kafka.TopicPartition{}
 	for p := range int32(topology.Partitions) {
-		inputs[fmt.Sprintf("%s-%s-%d", c.application, topology.StatusChangelog, p)] =
-			kafka.TopicPartition{Topic: c.prefix + topology.OrdersPlaced, Partition: p}
+		inputs[fmt.Sprintf("%s-%s-%d", application, topology.StatusChangelog, p)] =
+			kafka.TopicPartition{Topic: prefix + topology.OrdersPlaced, Partition: p}
 	}
 	for p := range int32(topology.RepartitionPartitions) {
-		inputs[fmt.Sprintf("%s-%s-%d", c.application, topology.PerStoreChangelog, p)] =
-			kafka.TopicPartition{Topic: c.application + "-" + topology.Repartition, Partition: p}
+		inputs[fmt.Sprintf("%s-%s-%d", application, topology.PerStoreChangelog, p)] =
+			kafka.TopicPartition{Topic: application + "-" + topology.Repartition, Partition: p}
 	}
-	return findReplays(c.watch.events, c.watch.struckAt, c.watch.samples, inputs)
+	return inputs
 }
 
 // life is one process of an instance, as its journal goes on.

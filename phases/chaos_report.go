@@ -195,9 +195,7 @@ func (r *ChaosRunResult) text(color bool) string {
 	}
 	b.WriteString(histogram("from a strike until the instance was RUNNING again", running))
 	b.WriteString(histogram("from a strike until all that the victim owned went on", committed))
-	if table, err := r.Report.Table(color); err == nil {
-		b.WriteString(table)
-	}
+	b.WriteString(r.Report.Table(color))
 	if r.Kept != "" {
 		fmt.Fprintf(&b, "kept: %s\n", r.Kept)
 	}

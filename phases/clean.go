@@ -67,6 +67,7 @@ func clean(ctx context.Context, cfg Config) (processes []process.ID, err error) 
 		return nil, err
 	}
 	processes = append(processes, instances...)
+	cfg.recordLast(ctx)
 	if err := deleteElsewhere(ctx, cfg); err != nil {
 		return nil, err
 	}

@@ -2,11 +2,13 @@ package phases
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/windowed-order-counter/lab/internal/journal"
+	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/internal/process"
 	"github.com/windowed-order-counter/lab/internal/workspace"
 	"github.com/windowed-order-counter/lab/topology"
@@ -50,15 +52,69 @@ func TestExplain(t *testing.T) {
 			addSelf(t, w)
 			clock := time.Unix(60, 0).UTC()
 			for _, p := range tt.processes {
-				write(t, w, p.pid, p.did, &clock)
+				write(t, w, "a", p.pid, p.did, &clock)
 			}
 			explain := Config{Workspace: w}.Explain()
-			got := explain(verify.Difference{Topic: topology.OrdersPerStore, Key: "store-17", Want: 54, Got: 55})
+			got := explain(verify.Difference{Topic: topology.OrdersPerStore, Key: "store-17", Want: 54, Got: 55}, nil)
 			if (got != "") != (tt.says != "") || !strings.Contains(got, tt.says) || tt.silent != "" && strings.Contains(got, tt.silent) {
 				t.Errorf("says %q", got)
 			}
-			if got := explain(verify.Difference{Want: 54, Got: 53}); got != "" {
+			if got := explain(verify.Difference{Want: 54, Got: 53}, nil); got != "" {
 				t.Errorf("a count that is too low: %q", got)
+			}
+		})
+	}
+}
+
+// Of several killed instances the one is named that owned what came again and that nobody had replaced when it was sent; all, if none did.
+func TestExplainNamesTheOwner(t *testing.T) {
+	w, err := workspace.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := func(partition string) *journal.Tasks {
+		return &journal.Tasks{Active: []journal.Task{{ID: "0_1", Partitions: []string{partition}}}}
+	}
+	clock := time.Unix(60, 0).UTC()
+	start := func(instance string, pid int, then ...journal.Payload) {
+		write(t, w, instance, pid, append([]journal.Payload{&journal.Started{PID: pid, Guarantee: atLeastOnce}}, then...), &clock)
+	}
+	start("a", 1, owned("orders.placed-1"))                                                            // heard of until 62 s
+	start("b", 2, owned("orders.placed-2"), &journal.Halted{Store: "store-17", Record: 20})            // until 65 s
+	start("c", 3, &journal.RestoreStart{Partition: "order-counter-order-status-changelog-1", From: 0}) // it has the task of a from 67 s on
+	start("c", 4, owned("orders.placed-1"), owned("order-counter-orders-by-store-repartition-0"))      // until 70 s
+	start("d", 5, &journal.RestoreStart{Partition: "order-counter-orders-per-store-changelog-0"}, &journal.Stopped{})
+
+	again := func(topic string, partition int32, second int64) verify.Repeat {
+		r := verify.Repeat{TopicPartition: kafka.TopicPartition{Topic: topic, Partition: partition}}
+		if second > 0 {
+			r.SentAt = time.Unix(second, 0)
+		}
+		return r
+	}
+	tests := map[string]struct {
+		again []verify.Repeat
+		names []string // the instances that it names, each by its pid
+	}{
+		"owned by one":                   {[]verify.Repeat{again(topology.OrdersPlaced, 2, 63)}, []string{"2"}},
+		"replaced when it was sent":      {[]verify.Repeat{again(topology.OrdersPlaced, 1, 68)}, []string{"1", "2", "3", "4"}},
+		"not yet replaced":               {[]verify.Repeat{again(topology.OrdersPlaced, 1, 66)}, []string{"1"}},
+		"at the counting stage":          {[]verify.Repeat{again("order-counter-"+topology.Repartition, 0, 0)}, []string{"4"}},
+		"two owners":                     {[]verify.Repeat{again(topology.OrdersPlaced, 2, 63), again(topology.OrdersPlaced, 1, 63)}, []string{"1", "2"}},
+		"nobody knows what came again":   {nil, []string{"1", "2", "3", "4"}},
+		"none of them owned what did so": {[]verify.Repeat{again(topology.OrdersPlaced, 0, 63)}, []string{"1", "2", "3", "4"}},
+	}
+	explain := Config{Workspace: w}.Explain()
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := explain(verify.Difference{Want: 54, Got: 55}, tt.again)
+			for _, pid := range []string{"1", "2", "3", "4", "5"} {
+				if named := strings.Contains(got, "(pid "+pid+")"); named != slices.Contains(tt.names, pid) {
+					t.Errorf("names pid %s: %v: %s", pid, named, got)
+				}
+			}
+			if slices.Contains(tt.names, "2") && !strings.Contains(got, "00:01:05Z: halting before counting store-17 record 20,") {
+				t.Errorf("does not say what pid 2 died of: %s", got)
 			}
 		})
 	}
@@ -76,9 +132,9 @@ func addSelf(t *testing.T, w *workspace.Workspace) {
 	}
 }
 
-func write(t *testing.T, w *workspace.Workspace, pid int, payloads []journal.Payload, clock *time.Time) {
+func write(t *testing.T, w *workspace.Workspace, instance string, pid int, payloads []journal.Payload, clock *time.Time) {
 	t.Helper()
-	j, err := journal.Create(journal.Path(w.Journals(), topology.ApplicationID, "a", pid), topology.ApplicationID, "a", func() time.Time {
+	j, err := journal.Create(journal.Path(w.Journals(), topology.ApplicationID, instance, pid), topology.ApplicationID, instance, func() time.Time {
 		*clock = clock.Add(time.Second)
 		return *clock
 	})

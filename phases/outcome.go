@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/windowed-order-counter/lab/broker"
+	"github.com/windowed-order-counter/lab/internal/atomicfile"
 	"github.com/windowed-order-counter/lab/internal/connect"
 	"github.com/windowed-order-counter/lab/verify"
 )
@@ -100,6 +102,25 @@ func (o Outcome) Write(w io.Writer, asJSON, color bool) error {
 	return err
 }
 
+// WriteJUnit replaces a file with the outcome as JUnit XML. What ended a command is a check of the phase that it ended.
+func (o Outcome) WriteJUnit(path string) error {
+	report := o.Report
+	if o.Err != nil {
+		ended := verify.PhaseReport{}
+		ended.Add(verify.Check{Name: "run", Want: "done", Got: o.reason(), Verdict: o.Verdict()})
+		var step *StepError
+		if errors.As(o.Err, &step) {
+			ended.Phase = step.Phase
+		}
+		report.Phases = append(slices.Clone(report.Phases), ended)
+	}
+	xml, err := report.JUnit()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, xml, 0o644)
+}
+
 // writeIndented writes one JSON object for people and programs.
 func writeIndented(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
@@ -119,6 +140,7 @@ func (o Outcome) writeJSON(w io.Writer) error {
 	return encoder.Encode(struct {
 		Phases  []verify.PhaseReport `json:"phases"`
 		Reason  string               `json:"reason"`
+		Causes  []string             `json:"causes,omitempty"`
 		Verdict verify.Verdict       `json:"verdict"`
-	}{phases, o.reason(), o.Verdict()})
+	}{phases, o.reason(), o.Report.Causes, o.Verdict()})
 }

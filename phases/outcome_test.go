@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,44 @@ import (
 	"github.com/windowed-order-counter/lab/internal/kafka"
 	"github.com/windowed-order-counter/lab/verify"
 )
+
+// What ended a command is a case of the phase that it ended, beside the checks of those before.
+func TestOutcomeAsJUnit(t *testing.T) {
+	report := verify.Report{Phases: []verify.PhaseReport{{Phase: 1, Checks: []verify.Check{{Name: "counts", Verdict: verify.Pass}}, Verdict: verify.Pass}}}
+	tests := map[string]struct {
+		err  error
+		want []string
+	}{
+		"pass": {nil, []string{`<testsuites name="lab" tests="6" failures="0" errors="0" skipped="5">`}},
+		"failed step": {stepError(t.Context(), 2, 3, "count", errors.New("disk <full>")), []string{
+			`<testsuites name="lab" tests="6" failures="1" errors="0" skipped="4">`, `<testsuite name="phase 2" tests="1" failures="1"`,
+			`<failure message="phase 2, step 3 (count): disk &lt;full&gt;">`,
+		}},
+		"no broker": {broker.ErrNotRunning, []string{
+			`<testsuites name="lab" tests="7" failures="0" errors="1" skipped="5">`, `<testsuite name="lab" tests="1" failures="0" errors="1"`,
+		}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "junit.xml")
+			if err := (Outcome{report, tt.err}).WriteJUnit(path); err != nil {
+				t.Fatal(err)
+			}
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(string(raw), want) {
+					t.Errorf("does not say %s:\n%s", want, raw)
+				}
+			}
+		})
+	}
+	if err := (Outcome{}).WriteJUnit(filepath.Join(t.TempDir(), "no", "folder.xml")); err == nil {
+		t.Error("a file in no folder was written")
+	}
+}
 
 func TestOutcome(t *testing.T) {
 	stopped, stop := context.WithCancelCause(t.Context())

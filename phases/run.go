@@ -28,6 +28,10 @@ type Config struct {
 	SessionTimeout time.Duration
 	// CrashPoints are the points of phase 6 at which its instances crash in addition (topology.CrashPoints).
 	CrashPoints []string
+	// Version of this program, which the recording of a run names. Nothing is recorded without one.
+	Version string
+	// Warn gets a line that says why a run could not be recorded.
+	Warn func(line string)
 	// Command starts this program as a counter: the path, and arguments before those of the counter. Default: this executable.
 	Command []string
 }
@@ -128,17 +132,24 @@ func Run(ctx context.Context, cfg Config, wanted []int) (report verify.Report, e
 	if err != nil {
 		return verify.Report{}, stepError(ctx, slices.Min(wanted), 0, "connect to the broker", err)
 	}
+	var grade verify.Report
 	for _, p := range r.plan(wanted, record) {
-		grade, err := r.phase(ctx, p)
+		grade, err = r.phase(ctx, p)
 		report.Phases = append(slices.DeleteFunc(report.Phases, func(earlier verify.PhaseReport) bool {
 			return len(grade.Phases) > 0 && earlier.Phase == p.number // it is graded once more
 		}), grade.Phases...)
 		report.Reason = grade.Reason
 		if err != nil || grade.Verdict() != verify.Pass {
-			return report, err
+			break
 		}
 	}
-	if err := r.stop(); err != nil {
+	err = errors.Join(err, r.stop())
+	if len(report.Phases) > 0 {
+		if n := r.Record(ctx, r.conn); n > 0 {
+			r.Console.Printf("  wrote observations/%s (%d records)", recordingName, n)
+		}
+	}
+	if err != nil || grade.Verdict() != verify.Pass {
 		return report, err
 	}
 	r.Console.Printf("evidence is in %s", cfg.Workspace.Observation(""))
@@ -221,7 +232,7 @@ func (r *run) phase(ctx context.Context, p phase) (verify.Report, error) {
 			return verify.Report{}, stepError(ctx, p.number, i+1, s.what, err)
 		}
 	}
-	grade, err := verify.Run(ctx, r.conn.Client, verify.Options{Phases: []int{p.number}, Explain: r.Explain()})
+	grade, err := verify.Run(ctx, r.conn.Client, verify.Options{Phases: []int{p.number}, State: r.Workspace.State(), Explain: r.Explain()})
 	if err == nil {
 		err = ctx.Err()
 	}

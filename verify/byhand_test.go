@@ -70,14 +70,17 @@ func windowBytes(key string, start int64) string {
 	return string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64([]byte(key), uint64(start)), 0))
 }
 
+// byKey is the partition of a key in the topics of the lab.
+func byKey(key string) int { return int(partitionOf([]byte(key), labPartitions)) }
+
 // later adds an order of store-17 that comes after everything, with all that has to come of it but a joined row.
 func (m *memory) later(o order, running, inMinute int64) {
 	start := floorMinute(o.OccurredAt)
-	m.write(topicPlaced, 0, 1796040000000, o.ID, orderJSON(o))
+	m.write(topicPlaced, byKey(o.ID), 1796040000000, o.ID, orderJSON(o))
 	m.write(repartitionTopic, 1, o.OccurredAt, o.Store, orderJSON(o))
 	m.write(topicCounts, 1, o.OccurredAt, o.Store, fmt.Sprint(running))
 	m.write(changelogTopic, 1, o.OccurredAt, o.Store, long(running))
-	m.write(topicMinutes, 0, o.OccurredAt, minuteKey(o.Store, start), fmt.Sprint(inMinute))
+	m.write(topicMinutes, byKey(minuteKey(o.Store, start)), o.OccurredAt, minuteKey(o.Store, start), fmt.Sprint(inMinute))
 	m.write(minuteLogTopic, 1, o.OccurredAt, windowBytes(o.Store, start), long(inMinute))
 	m.commitAll()
 }
@@ -383,7 +386,7 @@ func TestLateOrdersOfTheFeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.write(topicMinutes, 0, c.latest, key, fmt.Sprint(c.placed))
+		m.write(topicMinutes, byKey(key), c.latest, key, fmt.Sprint(c.placed))
 		m.write(minuteLogTopic, 1, c.latest, windowBytes(store, start.UnixMilli()), long(c.placed))
 	}
 	m.remove(t, topicCounts, func(r kafka.Record) bool { return string(r.Key) == "store-17" && string(r.Value) != "57" })

@@ -104,6 +104,29 @@ func TestGoldenPassesOnABroker(t *testing.T) {
 	}
 }
 
+func TestOpenTransactionOnABroker(t *testing.T) {
+	c := testClient(t, brokertest.Bootstrap(brokertest.Embedded(t)), kafka.Config{})
+	load(t, c, golden(t))
+	ctx := testContext(t)
+	p := producer(t, c, "left-open")
+	if err := p.Send(ctx, kafka.Message{Topic: topicHighValue, Timestamp: 1, Key: []byte("k"), Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(ctx, c, Options{Phases: []int{1}})
+	if err != nil || r.Verdict() != Fail || !strings.Contains(r.Summary(), "at rest") {
+		t.Errorf("open: %v, %s", err, r.Summary())
+	}
+	if err := p.Abort(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = Run(ctx, c, Options{Phases: []int{1}}); err != nil || r.Verdict() != Pass {
+		t.Errorf("aborted: %v, %s", err, r.Summary())
+	}
+}
+
 func TestPurgeOnABrokerIsUnknown(t *testing.T) {
 	c := testClient(t, brokertest.Bootstrap(brokertest.Embedded(t)), kafka.Config{})
 	m := golden(t)

@@ -87,9 +87,10 @@ func (g *grader) settleRefused(ctx context.Context) error {
 		if err != nil || !o.Placed || apart[place{tp, r.Offset}] {
 			return
 		}
-		counted.order(o.Store, fingerprint(r.Value, o.OccurredAt), o.ID, place{tp, r.Offset})
+		from := source{o.ID, place{tp, r.Offset}, r.Timestamp}
+		counted.order(o.Store, fingerprint(r.Value, o.OccurredAt), from)
 		if o.Amount >= highValue {
-			routed.order(rowOf(o).String(), fingerprint(nil, o.OccurredAt), o.ID, place{tp, r.Offset})
+			routed.order(rowOf(o).String(), fingerprint(nil, o.OccurredAt), from)
 		}
 	})
 	if err != nil {

@@ -6,6 +6,7 @@
 // one of three verdicts: PASS, FAIL (the topics contradict the oracle) and UNKNOWN (the topics cannot tell: input missing, records deleted,
 // work not done yet, no broker). Journals, offsets of the group and the like may explain a verdict or soften FAIL to UNKNOWN; they never make
 // a PASS.
+// Local state is compared with the topics where a folder of it is named (state.go), and decides nothing else.
 //
 // Memory grows with the number of keys (stores, amounts, minutes), not with the number of records: contents are compared by count and by a
 // digest that does not depend on the order. Only to name the records of a difference are they looked at one by one, in a second pass.

@@ -8,8 +8,9 @@ import (
 	"github.com/windowed-order-counter/lab/internal/kafka"
 )
 
-// ofNoOutput are the checks that look at the input, or at which topics there are: all that may pass while the outputs hold nothing.
-var ofNoOutput = []string{"input, ", "topics of the lab", "internal topics", "orders read"}
+// ofNoOutput are the checks that look at the input, at which topics there are, or for what was left open: all that may pass while the outputs hold
+// nothing.
+var ofNoOutput = []string{"input, ", "topics of the lab", "internal topics", "orders read", "at rest"}
 
 // A check that compared all of nothing passed: "one partition a store: 0 of 0 stores". No check of any phase may pass on topics that hold
 // nothing, whether it was purged or never written.

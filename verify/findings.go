@@ -1,6 +1,9 @@
 package verify
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // findings are the differences of one check, by what they mean.
 type findings struct {
@@ -8,6 +11,7 @@ type findings struct {
 	short   []string // less than expected: a fault, unless the rest may still come or has been there
 	unknown []string // cannot be told from what is in the topic
 	notes   []string // worth saying, but allowed
+	beside  []string // topics that were compared with the one that is checked: what is short may have been deleted there too
 }
 
 func (f *findings) wrongf(format string, args ...any) {
@@ -37,15 +41,18 @@ const maxDetails = 12
 
 // check makes a check of the findings about a topic.
 func (g *grader) check(name, topic, want, got string, f findings) Check {
-	c := Check{Name: name, Want: want, Got: got, Verdict: Pass}
+	c := Check{Name: name, Want: want, Got: cmp.Or(got, "nothing"), Verdict: Pass}
 	if len(f.unknown) > 0 {
 		c.Verdict = Unknown
 	}
 	var why []string
 	if len(f.short) > 0 {
-		for _, w := range []string{g.lag, g.deleted(topic)} {
-			if w != "" {
-				why = append(why, w)
+		if g.lag != "" {
+			why = append(why, g.lag)
+		}
+		for _, t := range append([]string{topic}, f.beside...) {
+			if gone := g.deleted(t); gone != "" {
+				why = append(why, gone)
 			}
 		}
 		if len(why) > 0 {

@@ -36,6 +36,12 @@ type grader struct {
 	joined      memo[*joinedRows]
 	statuses    memo[table]
 	statusLog   memo[table]
+	joinLog     memo[*joinLog]
+	rest        memo[rest]
+	state       memo[[]Check]
+
+	repeats  map[string][]Repeat           // orders with too many records, by the key that differs
+	missteps map[string]map[string]misstep // by topic and key
 }
 
 // memo is a topic's content, once read.
@@ -72,7 +78,7 @@ func (g *grader) ours(name string) bool {
 // load reads everything but the outputs; the dead letters are one, but they say what the others need not hold.
 //
 // The order matters while the application is at work. Committed offsets come first: all results up to them were written before them, so are
-// within the ends of the outputs, which come second. The end of the input comes last: so no result can be there whose order is not.
+// within the ends of the outputs, which come second. The ends of the inputs come last: so no result can be there whose order or status is not.
 func (g *grader) load(ctx context.Context) error {
 	var err error
 	if g.found, err = g.topics.Describe(ctx, g.ours); err != nil {
@@ -91,11 +97,11 @@ func (g *grader) load(ctx context.Context) error {
 	g.bounds = map[kafka.TopicPartition]bounds{}
 	var outputs []kafka.TopicPartition
 	for name := range g.found {
-		if name != topicPlaced {
+		if name != topicPlaced && name != topicStatus {
 			outputs = append(outputs, g.partitions(name)...)
 		}
 	}
-	for _, parts := range [][]kafka.TopicPartition{outputs, g.partitions(topicPlaced)} {
+	for _, parts := range [][]kafka.TopicPartition{outputs, append(g.partitions(topicPlaced), g.partitions(topicStatus)...)} {
 		found, err := g.topics.Bounds(ctx, parts)
 		if err != nil {
 			return err
@@ -281,14 +287,4 @@ func unread(name, want string, err error) Check {
 		c.Details = []string{err.Error()}
 	}
 	return c
-}
-
-// explain words a difference, with what the caller of Run has to add.
-func (g *grader) explain(d Difference, text string) string {
-	if g.opt.Explain != nil {
-		if more := g.opt.Explain(d); more != "" {
-			return text + "; " + more
-		}
-	}
-	return text
 }

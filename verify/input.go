@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +23,10 @@ type input struct {
 	wrongly  []string       // orders among the dead letters for a reason that the oracle does not see
 	refused  []refusedOrder // orders whose results no broker took, or not all
 	named    []string       // up to maxNamed records among the dead letters
+
+	keyed     int64  // records with a key
+	misplaced int64  // of them, those in another partition than Kafka's own clients choose
+	astray    string // the first of those
 
 	stores map[string]*storeInput
 	feeds  map[int64]*feedInput // by base
@@ -48,6 +53,7 @@ type feedInput struct {
 	seen    [feedSize]int32 // how often each event is there
 	ends    map[int32]int64 // by partition: the offset after the last of them, not counting repetitions
 	differs []string        // events of the feed that are there with other contents
+	again   []string        // up to maxSamples events that are there once more
 }
 
 // have is the number of different events that are there.
@@ -55,6 +61,17 @@ func (f *feedInput) have() int {
 	n := 0
 	for _, times := range f.seen {
 		if times > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// twice is the number of events that are there more than once.
+func (f *feedInput) twice() int {
+	n := 0
+	for _, times := range f.seen {
+		if times > 1 {
 			n++
 		}
 	}
@@ -74,6 +91,14 @@ const (
 func (in *input) add(tp kafka.TopicPartition, r *kafka.Record) {
 	in.records++
 	at := place{tp, r.Offset}
+	if r.Key != nil {
+		in.keyed++
+		if p := partitionOf(r.Key, labPartitions); p != tp.Partition {
+			if in.misplaced++; in.misplaced == 1 {
+				in.astray = fmt.Sprintf("%s (%s), which belongs to partition %d", text(r.Key), at, p)
+			}
+		}
+	}
 	kind, buried := in.letters.kinds[at]
 	if buried && len(in.named) < maxNamed {
 		in.named = append(in.named, fmt.Sprintf("%s: %s", at, kind))
@@ -157,6 +182,9 @@ func (in *input) count(o order, value []byte) {
 	m.latest = max(m.latest, o.OccurredAt)
 }
 
+// maxFeeds bounds the feeds that are told apart, which take a kilobyte each. A run has two.
+const maxFeeds = 1000
+
 // addToFeed finds the feed that an order is an event of: the one whose base lies as many steps before it as its id says. Where that is no
 // minute boundary, the order was sent by hand under an id of the feed.
 func (in *input) addToFeed(tp kafka.TopicPartition, offset int64, o order) {
@@ -170,6 +198,9 @@ func (in *input) addToFeed(tp kafka.TopicPartition, offset int64, o order) {
 	}
 	f := in.feeds[base]
 	if f == nil {
+		if len(in.feeds) == maxFeeds {
+			return
+		}
 		f = &feedInput{base: base, ends: map[int32]int64{}}
 		in.feeds[base] = f
 	}
@@ -181,6 +212,8 @@ func (in *input) addToFeed(tp kafka.TopicPartition, offset int64, o order) {
 	}
 	if f.seen[i] == 0 {
 		f.ends[tp.Partition] = max(f.ends[tp.Partition], offset+1)
+	} else if len(f.again) < maxSamples {
+		f.again = append(f.again, fmt.Sprintf("%s (%s)", o.ID, place{tp, offset}))
 	}
 	f.seen[i]++
 }
@@ -259,4 +292,8 @@ type place struct {
 
 func (p place) String() string {
 	return fmt.Sprintf("%s partition %d offset %d", p.Topic, p.Partition, p.offset)
+}
+
+func (p place) compare(o place) int {
+	return cmp.Or(p.Compare(o.TopicPartition), cmp.Compare(p.offset, o.offset))
 }

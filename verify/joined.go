@@ -111,6 +111,8 @@ func (g *grader) checkJoined(ctx context.Context, js joins) Check {
 			continue
 		}
 		switch t := statuses[r.row.order.ID]; {
+		case t == nil && g.deleted(topicStatus) != "":
+			f.unknownf("extra: %s (%s); %s", r.row, r.at, g.deleted(topicStatus))
 		case t == nil:
 			f.wrongf("extra: %s (%s), and no status of it was published", r.row, r.at)
 		case !slices.Contains([]string{"PAID", "SHIPPED"}, t.last):
@@ -123,7 +125,7 @@ func (g *grader) checkJoined(ctx context.Context, js joins) Check {
 		switch n := len(records[w]); {
 		case n > 1:
 			text := fmt.Sprintf("duplicated: %s is there %d times (at least once may write again after a crash), at last %s", w, n, records[w][n-1].at)
-			f.wrong = append(f.wrong, g.explain(Difference{topicJoined, w.order.ID, 1, int64(n)}, text))
+			f.wrong = append(f.wrong, g.explain(ctx, Difference{topicJoined, w.order.ID, 1, int64(n)}, text))
 		case n == 0 && catchUp && len(got) == 0:
 			f.unknownf("missing: %s, but it was counted together with later orders: in a catch-up an order is processed before the "+
 				"status, whose time is that of its sending", w)
@@ -218,6 +220,7 @@ func (g *grader) checkStatusLog(ctx context.Context) Check {
 		switch {
 		case key == "null":
 			right++ // the table has no place for it
+		case r == nil && g.deleted(topicStatus) != "": // said above
 		case r == nil:
 			f.wrongf("%s is %s in %s, and no status of it was published", key, l.last, l.at)
 		case l == nil && r.last == "null":

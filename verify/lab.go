@@ -88,8 +88,11 @@ func feedIndex(id string) int {
 	return n - 1000
 }
 
-// secondBase is where the feed of phase 5 starts.
-const secondBase = 1789210800000
+// firstBase is where the feed of phase 1 starts, secondBase where that of phase 5 does.
+const (
+	firstBase  = 1789207200000
+	secondBase = 1789210800000
+)
 
 // The orders that phases 3, 4 and 5 send one by one.
 var (

@@ -29,6 +29,7 @@ type memory struct {
 }
 
 type memoryTopic struct {
+	id      [16]byte
 	parts   []memoryPartition
 	configs map[string]string
 }
@@ -42,7 +43,7 @@ func (m *memory) Describe(_ context.Context, pick func(string) bool) (map[string
 	found := map[string]description{}
 	for name, t := range m.topics {
 		if pick(name) {
-			found[name] = description{partitions: len(t.parts), configs: maps.Clone(t.configs)}
+			found[name] = description{id: t.id, partitions: len(t.parts), configs: maps.Clone(t.configs)}
 		}
 	}
 	return found, nil
@@ -59,7 +60,7 @@ func (m *memory) Bounds(_ context.Context, parts []kafka.TopicPartition) (map[ka
 	found := map[kafka.TopicPartition]bounds{}
 	for _, tp := range parts {
 		b := m.topics[tp.Topic].parts[tp.Partition].bounds
-		if b.stable == 0 { // a test has put records there, and opened no transaction
+		if b.stable == 0 { // a test has opened no transaction
 			b.stable = b.end
 		}
 		found[tp] = b
@@ -244,7 +245,7 @@ func (m *dump) addLine(line string) error {
 		g := dumpHeader.FindStringSubmatch(line)
 		m.open = m.partition(g[1], atoi(g[2]))
 		end := int64(atoi(g[4]))
-		m.open.bounds = bounds{int64(atoi(g[3])), end, end}
+		m.open.bounds = bounds{start: int64(atoi(g[3])), end: end}
 	case segmentTopic.MatchString(line):
 		g := segmentTopic.FindStringSubmatch(line)
 		m.open = m.partition(g[1], atoi(g[2]))

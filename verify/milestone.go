@@ -76,7 +76,7 @@ func (g *grader) checkMilestones(ctx context.Context, name, topic string, want [
 			mark = strconv.FormatInt(m.value, 10)
 		case r.higher.value == 0:
 			text := fmt.Sprintf("%s came to %d of %d (%s)", m.key, k.last, m.value, k.lastAt)
-			f.short = append(f.short, g.explain(Difference{topic, m.key, m.value, k.last}, text))
+			f.short = append(f.short, g.explain(ctx, Difference{topic, m.key, m.value, k.last}, text))
 		default:
 			text := fmt.Sprintf("%s passed over %d to %d: the cache combines updates of one commit", m.key, m.value, r.higher.value)
 			if at, asked := times[ask{m.key, r.higher.value}]; asked && at == r.higher.time {

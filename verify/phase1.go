@@ -19,7 +19,8 @@ var phase1 = phase{
 			return []Check{input}
 		}
 		checks := append([]Check{input}, g.checkBadInput()...)
-		return append(append(checks, g.checkLabTopics()), g.checkHighValue(ctx, "feed 1", g.in.feed1())...)
+		checks = append(append(checks, g.checkLabTopics()), g.checkHighValue(ctx, "feed 1", g.in.feed1())...)
+		return append(checks, g.checkPartitions(ctx, topicHighValue), g.checkAtRest(ctx, false))
 	},
 }
 
@@ -33,6 +34,9 @@ func feed1Ran(g *grader) (bool, string) {
 // checkInput tells whether the first feed is wholly there: without it the lab's numbers mean nothing.
 func (g *grader) checkInput() Check {
 	f := g.in.feed1()
+	if f == nil { // orders sent by hand alone
+		f = &feedInput{base: firstBase}
+	}
 	c := Check{
 		Name:    "input, feed 1",
 		Want:    fmt.Sprintf("%d events", feedSize),
@@ -50,6 +54,7 @@ func (g *grader) checkInput() Check {
 	if g.in.broken > 0 {
 		c.Details = append(c.Details, fmt.Sprintf("%d records are no orders and must not be counted", g.in.broken))
 	}
+	c.Details = append(c.Details, g.surprises()...)
 	return c
 }
 
@@ -132,7 +137,7 @@ func (g *grader) checkHighValue(ctx context.Context, feedNames string, feeds ...
 		}
 		if text != "" {
 			text = joinNonEmpty("; ", text, pairs.explanation(k.String()))
-			text = g.explain(Difference{topicHighValue, k.String(), w.n, h.n}, text)
+			text = g.explain(ctx, Difference{topicHighValue, k.String(), w.n, h.n}, text)
 		}
 		switch {
 		case h.n < w.n:

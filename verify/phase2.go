@@ -40,11 +40,13 @@ var phase2 = phase{
 		for _, want := range internalTopics {
 			checks = append(checks, g.checkInternalTopic(want))
 		}
-		return append(checks,
+		checks = append(checks,
 			g.checkLast(ctx, "changelog of the counts", g.internal(suffixCountsChangelog), changelog, changelogErr),
 			g.checkMilestones(ctx, "minute counts of feed 1", topicMinutes, milestonesOf(f.minuteCounts()), minutes, minutesErr),
 			g.checkMinutes(ctx),
+			g.checkPartitions(ctx, topicCounts, topicMinutes),
 		)
+		return append(append(checks, g.checkState(ctx)...), g.checkAtRest(ctx, false))
 	},
 }
 
@@ -89,7 +91,7 @@ func (g *grader) checkLast(ctx context.Context, name, topic string, s *seriesOf,
 	for _, store := range differ {
 		d := Difference{topic, store, want[store], got[store]}
 		text := joinNonEmpty(": ", fmt.Sprintf("%s has %d of %d", store, d.Got, d.Want), reasons[store])
-		text = g.explain(d, text)
+		text = g.explain(ctx, d, text)
 		if d.Got < d.Want {
 			f.short = append(f.short, text)
 		} else {
@@ -167,7 +169,7 @@ func (g *grader) checkRepartition(ctx context.Context) Check {
 		case d.Got > d.Want:
 			text += " (at least once may send again after a crash)"
 		}
-		text = g.explain(d, joinNonEmpty("; ", text, pairs.explanation(store)))
+		text = g.explain(ctx, d, joinNonEmpty("; ", text, pairs.explanation(store)))
 		if d.Got < d.Want {
 			f.short = append(f.short, text)
 		} else {
@@ -177,10 +179,11 @@ func (g *grader) checkRepartition(ctx context.Context) Check {
 	return g.check(name, topic, countsText(want), countsText(got), f)
 }
 
-// checkOnePartition tells whether all orders of a store reach one task: that is what the repartition topic is for. Its count is then in the
-// same partition of the changelog, as that partition is the task's and not the key's.
+// checkOnePartition tells whether all orders of a store reach one task, that of the hash of its key: that is what the repartition topic is
+// for. Its count is then in the same partition of the changelog, as that partition is the task's.
 func (g *grader) checkOnePartition(ctx context.Context) Check {
 	const name, want = "one partition a store", "repartition = changelog"
+	topic := g.internal(suffixRepartition)
 	rs, err := g.readRepartition(ctx)
 	if err != nil {
 		return unread(name, want, err)
@@ -189,7 +192,8 @@ func (g *grader) checkOnePartition(ctx context.Context) Check {
 	if err != nil {
 		return unread(name, want, err)
 	}
-	f := g.incomplete(g.internal(suffixRepartition))
+	f := g.incomplete(topic)
+	f.beside = []string{g.internal(suffixCountsChangelog)}
 	right := 0
 	for _, store := range g.in.placedStores() {
 		if rs.stores[store] == nil {
@@ -199,9 +203,12 @@ func (g *grader) checkOnePartition(ctx context.Context) Check {
 	for _, store := range slices.Sorted(maps.Keys(rs.stores)) {
 		parts := rs.stores[store].partitions
 		k := log.keys[store]
+		home := partitionOf([]byte(store), g.found[topic].partitions)
 		switch {
 		case len(parts) > 1:
 			f.wrongf("%s is in partitions %s of the repartition topic: no task sees all of its orders", store, join(parts))
+		case parts[0] != home:
+			f.wrongf("%s is in partition %s of the repartition topic, and by the hash of its key it belongs to %d", store, join(parts), home)
 		case k == nil:
 			f.shortf("%s is in partition %s of the repartition topic and not in the changelog", store, join(parts))
 		case !slices.Equal(k.partitions, parts):
@@ -210,7 +217,7 @@ func (g *grader) checkOnePartition(ctx context.Context) Check {
 			right++
 		}
 	}
-	return g.check(name, g.internal(suffixRepartition), want, fmt.Sprintf("%d of %d stores", right, max(len(rs.stores), len(g.in.placedStores()))), f)
+	return g.check(name, topic, want, fmt.Sprintf("%d of %d stores", right, max(len(rs.stores), len(g.in.placedStores()))), f)
 }
 
 // checkInternalNames looks for internal topics that should not be there, such as those of an operator too many, or that are missing.
@@ -302,6 +309,7 @@ func (g *grader) checkMinutes(ctx context.Context) Check {
 		counted = map[string]minuteInput{}
 	}
 	f := g.incomplete(g.internal(suffixRepartition))
+	f.beside = []string{g.output(topicMinutes)}
 	for _, store := range g.in.placedStores() {
 		if !purged && rs.stores[store] == nil {
 			f.shortf("no order of %s came to be counted", store)
@@ -329,19 +337,21 @@ func (g *grader) checkMinutes(ctx context.Context) Check {
 			f.wrongf("%s: %s is no count (%s, %s)", key, joinNonEmpty(" and ", o.bad, l.bad), o.lastAt, l.lastAt)
 		case len(o.partitions) > 1 || len(l.partitions) > 1:
 			f.wrongf("%s is in partitions %s of the output and %s of the changelog", key, join(o.partitions), join(l.partitions))
+		case l.partitions[0] != partitionOf(storeOf(key), g.found[topic].partitions):
+			f.wrongf("%s is in partition %d of the changelog, and its store is counted by another task", key, l.partitions[0])
 		case o.last != l.last || o.lastTime != l.lastTime:
 			f.shortf("%s is %d at time %d (%s) and %d at time %d (%s)", key, o.last, o.lastTime, o.lastAt, l.last, l.lastTime, l.lastAt)
 		case l.last > m.placed && !g.again:
 			text = fmt.Sprintf("%s has %d, and %d such orders were placed", key, l.last, m.placed)
-			f.wrong = append(f.wrong, g.explain(Difference{topic, key, m.placed, l.last}, text))
+			f.wrong = append(f.wrong, g.explain(ctx, Difference{topic, key, m.placed, l.last}, text))
 		case purged:
 			right++
 		case l.last > want.placed:
 			text = fmt.Sprintf("%s has %d, and %d of its orders came in time, %d too late", key, l.last, want.placed, late)
-			f.wrong = append(f.wrong, g.explain(Difference{topic, key, want.placed, l.last}, text))
+			f.wrong = append(f.wrong, g.explain(ctx, Difference{topic, key, want.placed, l.last}, text))
 		case l.last < want.placed:
 			text = fmt.Sprintf("%s has %d of the %d orders that came in time (%d came too late)", key, l.last, want.placed, late)
-			f.short = append(f.short, g.explain(Difference{topic, key, want.placed, l.last}, text))
+			f.short = append(f.short, g.explain(ctx, Difference{topic, key, want.placed, l.last}, text))
 		case l.lastTime != want.latest:
 			f.wrongf("%s: timestamp %d (%s), want %d, the largest occurredAt", key, l.lastTime, l.lastAt, want.latest)
 		default:

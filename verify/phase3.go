@@ -67,7 +67,8 @@ func (g *grader) gradeByHand(ctx context.Context, number int, orders []order, mo
 		}
 	}
 	checks = append(checks, more()...)
-	return append(checks, g.checkLast(ctx, "running counts", topicCounts, counts, countsErr), g.checkMinutes(ctx))
+	return append(checks,
+		g.checkLast(ctx, "running counts", topicCounts, counts, countsErr), g.checkMinutes(ctx), g.checkAtRest(ctx, false))
 }
 
 // checkByHand tells whether the orders of a phase are all there, and once.
@@ -152,7 +153,7 @@ func (g *grader) checkArrived(rs *repartition, orders []order) Check {
 // checkSequence looks whether the minute counts stand in the output in the order in which the orders came. That holds within a partition, and
 // for orders whose running counts were written one by one: counts of one commit may be written in any order.
 func (g *grader) checkSequence(rs *repartition, orders []order, counts, minutes *seriesOf) Check {
-	var f findings
+	f := g.incomplete(topicMinutes)
 	var got []string
 	latest := map[int32]written{}
 	there := false
@@ -198,7 +199,7 @@ func (g *grader) checkTooLate(ctx context.Context) Check {
 	if err != nil {
 		return unread(name, want, err)
 	}
-	var f findings
+	f := findings{beside: []string{topicMinutes}}
 	if gone := g.deleted(g.internal(suffixRepartition)); gone != "" {
 		f.unknown = append(f.unknown, gone)
 		return g.check(name, topic, want, "not known", f)
@@ -225,7 +226,7 @@ func (g *grader) checkTooLate(ctx context.Context) Check {
 			f.shortf("%s has %d of %d in %s", key, k.last, counted, of.topic)
 		case k.last > counted:
 			text := fmt.Sprintf("%s has %d (%s): %d orders came in time and %d too late", key, k.last, k.lastAt, counted, late)
-			f.wrong = append(f.wrong, g.explain(Difference{of.topic, key, counted, k.last}, text))
+			f.wrong = append(f.wrong, g.explain(ctx, Difference{of.topic, key, counted, k.last}, text))
 		}
 	}
 	return g.check(name, topic, want, got, f)

@@ -8,6 +8,8 @@ var phase4 = phase{
 	ran:        func(g *grader) (bool, string) { return g.in.sent(noStatusOrder) },
 	milestones: func(_ *input, rs *repartition) []milestone { return rs.milestones(phase4Orders) },
 	grade: func(ctx context.Context, g *grader) []Check {
-		return g.gradeByHand(ctx, 4, phase4Orders, func() []Check { return []Check{g.checkJoined(ctx, joinsOfPhase4), g.checkStatusLog(ctx)} })
+		return g.gradeByHand(ctx, 4, phase4Orders, func() []Check {
+			return []Check{g.checkJoined(ctx, joinsOfPhase4), g.checkJoinLog(ctx), g.checkStatusLog(ctx)}
+		})
 	},
 }

@@ -101,11 +101,13 @@ func (g *grader) gradeTakeover(ctx context.Context) []Check {
 			g.checkMilestones(ctx, "minute counts of feed 2", topicMinutes, rs.secondFeedMinutes(g.in), minutes, minutesErr))
 	}
 	checks = append(checks,
-		g.checkOneOwner("owners of the counts", suffixCountsChangelog, changelog, changelogErr),
-		g.checkOneOwner("owners of the minute counts", suffixMinutesChangelog, minuteLog, minuteLogErr),
+		g.checkOneOwner(ctx, "owners of the counts", suffixCountsChangelog, changelog, changelogErr),
+		g.checkOneOwner(ctx, "owners of the minute counts", suffixMinutesChangelog, minuteLog, minuteLogErr),
 		g.checkLast(ctx, "changelog of the counts", g.internal(suffixCountsChangelog), changelog, changelogErr))
 	checks = append(checks, g.checkHighValue(ctx, "feeds 1 and 2", g.in.feed1(), g.in.feeds[secondBase])...)
-	return append(checks, g.checkJoined(ctx, joinsOfPhase5), g.checkStatusLog(ctx))
+	checks = append(checks, g.checkJoined(ctx, joinsOfPhase5), g.checkJoinLog(ctx), g.checkStatusLog(ctx))
+	checks = append(checks, g.checkPartitions(ctx, topicHighValue, topicCounts, topicMinutes))
+	return append(checks, g.checkState(ctx)...)
 }
 
 // checkBeforeAndAfter looks whether the count that was there before the kill and the one with the order after it stand in that order.
@@ -144,24 +146,28 @@ func (g *grader) checkBeforeAndAfter(ctx context.Context, counts *seriesOf, err 
 // checkOneOwner looks for counts in a changelog that are not above the one before. An owner restores the changelog to its end before it counts,
 // also what was never committed, so after a crash counts can come out too high, but they never fall or repeat. If one does, two instances
 // counted a key at the same time: one of them had lost its task without knowing.
-func (g *grader) checkOneOwner(name, suffix string, log *seriesOf, err error) Check {
-	topic := g.internal(suffix)
-	const want = "one at a time: each count is above the one before"
+func (g *grader) checkOneOwner(ctx context.Context, name, suffix string, log *seriesOf, err error) Check {
+	return g.checkRising(ctx, name, g.internal(suffix), "one at a time: each count is above the one before", "changelog written by two owners", log, err)
+}
+
+// checkRising looks for counts that are not above the one before, and says what that means.
+func (g *grader) checkRising(ctx context.Context, name, topic, want, means string, s *seriesOf, err error) Check {
 	if err != nil {
 		return unread(name, want, err)
 	}
 	f := g.incomplete(topic)
-	if len(log.keys) == 0 {
+	if len(s.keys) == 0 {
 		f.shortf("there is no count")
 	}
 	right := 0
-	for _, key := range slices.SortedFunc(maps.Keys(log.keys), strings.Compare) {
-		k := log.keys[key]
+	for _, key := range slices.SortedFunc(maps.Keys(s.keys), strings.Compare) {
+		k := s.keys[key]
 		if k.falls == 0 {
 			right++
 			continue
 		}
-		f.wrongf("changelog written by two owners: %s falls or repeats %d times, first %s", key, k.falls, k.firstFall)
+		text := fmt.Sprintf("%s: %s falls or repeats %d times, first %s", means, key, k.falls, k.firstFall)
+		f.wrong = append(f.wrong, joinNonEmpty("; ", text, g.misstep(ctx, topic, key).text))
 	}
-	return g.check(name, topic, want, fmt.Sprintf("%d of %d keys rise only", right, len(log.keys)), f)
+	return g.check(name, topic, want, fmt.Sprintf("%d of %d keys rise only", right, len(s.keys)), f)
 }

@@ -18,51 +18,39 @@ const (
 // secondFeed adds the second feed, with all that has to come of it as two instances write it that commit once: the last count of each store, and
 // of each store's minute.
 func (m *memory) secondFeed() {
-	partitionOf := map[string]int{} // of the repartition topic
-	for p := range m.topics[repartitionTopic].parts {
-		for _, r := range *m.records(repartitionTopic, p) {
-			partitionOf[string(r.Key)] = p
-		}
-	}
+	task := func(store string) int { return int(partitionOf([]byte(store), 2)) }
 	running := map[string]int64{"store-17": 57, "store-18": 40, "store-19": 50, "store-20": 40, "store-21": 50, "store-22": 40}
 	inMinute, latest := map[string]int64{}, map[string]int64{}
 	for i := range feedSize {
 		o := feedEvent(secondBase, i)
 		value := orderJSON(o)
 		if !o.Placed {
-			m.write(topicPlaced, i%3, 1796040000000, o.ID, strings.Replace(value, "PLACED", "CANCELLED", 1))
+			m.write(topicPlaced, byKey(o.ID), 1796040000000, o.ID, strings.Replace(value, "PLACED", "CANCELLED", 1))
 			continue
 		}
-		m.write(topicPlaced, i%3, 1796040000000, o.ID, value)
-		m.write(repartitionTopic, partitionOf[o.Store], o.OccurredAt, o.Store, value)
+		m.write(topicPlaced, byKey(o.ID), 1796040000000, o.ID, value)
+		m.write(repartitionTopic, task(o.Store), o.OccurredAt, o.Store, value)
 		if o.Amount >= highValue {
-			m.write(topicHighValue, i%3, o.OccurredAt, o.Store, fmt.Sprint(o.Amount))
+			m.write(topicHighValue, byKey(o.Store), o.OccurredAt, o.Store, fmt.Sprint(o.Amount))
 		}
 		if o.ID == shippedOrder.ID {
-			m.write(topicJoined, 0, o.OccurredAt, o.ID, "SHIPPED|"+value)
+			m.write(topicJoined, byKey(o.ID), o.OccurredAt, o.ID, "SHIPPED|"+value)
 		}
 		running[o.Store]++
 		inMinute[o.Store]++
 		latest[o.Store] = o.OccurredAt
 	}
 	for _, store := range slices.Sorted(maps.Keys(running)) {
-		m.write(topicCounts, m.homeOf(topicCounts, store), latest[store], store, fmt.Sprint(running[store]))
-		m.write(changelogTopic, partitionOf[store], latest[store], store, long(running[store]))
-		m.write(topicMinutes, 0, latest[store], minuteKey(store, secondBase), fmt.Sprint(inMinute[store]))
-		m.write(minuteLogTopic, partitionOf[store], latest[store], windowBytes(store, secondBase), long(inMinute[store]))
+		m.write(topicCounts, byKey(store), latest[store], store, fmt.Sprint(running[store]))
+		m.write(changelogTopic, task(store), latest[store], store, long(running[store]))
+		m.write(topicMinutes, byKey(minuteKey(store, secondBase)), latest[store], minuteKey(store, secondBase), fmt.Sprint(inMinute[store]))
+		m.write(minuteLogTopic, task(store), latest[store], windowBytes(store, secondBase), long(inMinute[store]))
 	}
 	m.commitAll()
 }
 
-// homeOf is the partition that holds a key.
-func (m *memory) homeOf(topic, key string) int {
-	return slices.IndexFunc(m.topics[topic].parts, func(p memoryPartition) bool {
-		return slices.ContainsFunc(p.records, func(r kafka.Record) bool { return string(r.Key) == key })
-	})
-}
-
 // takenOver is the state after phase 5.
-func takenOver(t *testing.T) *memory {
+func takenOver(t testing.TB) *memory {
 	t.Helper()
 	m := golden(t)
 	m.secondFeed()

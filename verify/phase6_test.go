@@ -21,13 +21,17 @@ const (
 )
 
 // crashedRuns is the state after phase 6, with that many records of each repartition partition written again at least once.
-func crashedRuns(t *testing.T, again int) *memory {
+func crashedRuns(t testing.TB, again int) *memory {
 	t.Helper()
 	m := takenOver(t)
+	m.crashedRuns(again)
+	return m
+}
+
+func (m *memory) crashedRuns(again int) {
 	m.others = map[string]map[kafka.TopicPartition]int64{}
 	m.crashedRun(eosID, ".eos", 0)
 	m.crashedRun(alosID, ".alos", again)
-	return m
 }
 
 // crashedRun makes the topics of an application that read the orders in the order of the first application's repartition topic. The first
@@ -68,13 +72,13 @@ func (m *memory) crashedRun(id, suffix string, again int) {
 		}
 	}
 	for _, store := range slices.Sorted(maps.Keys(running)) {
-		m.write(topicCounts+suffix, home[store], latest[store], store, fmt.Sprint(running[store]))
+		m.write(topicCounts+suffix, byKey(store), latest[store], store, fmt.Sprint(running[store]))
 		m.write(id+"-"+suffixCountsChangelog, home[store], latest[store], store, long(running[store]))
 	}
 	for _, key := range slices.Sorted(maps.Keys(inMinute)) {
 		store, text, _ := strings.Cut(key, " ")
 		start := int64(atoi(text))
-		m.write(topicMinutes+suffix, home[store], minuteLatest[key], minuteKey(store, start), fmt.Sprint(inMinute[key]))
+		m.write(topicMinutes+suffix, byKey(minuteKey(store, start)), minuteLatest[key], minuteKey(store, start), fmt.Sprint(inMinute[key]))
 		m.write(id+"-"+suffixMinutesChangelog, home[store], minuteLatest[key], windowBytes(store, start), long(inMinute[key]))
 	}
 	m.others[id] = map[kafka.TopicPartition]int64{}
@@ -170,9 +174,12 @@ func TestCrashes(t *testing.T) {
 			[]string{"FAIL     eos: joined orders", "ord-1042 is joined"},
 		},
 		"an order joined that is younger than its status": {
-			0, func(_ *testing.T, m *memory) {
-				o := byHand("ord-1042", 1796040000000)
-				m.write(topicJoined+".alos", 0, o.OccurredAt, o.ID, "SHIPPED|"+orderJSON(o))
+			0, func(t *testing.T, m *memory) {
+				c, o := takenOver(t), byHand("ord-1042", 1796040000000)
+				c.later(o, 109, 1)
+				c.crashedRuns(0)
+				c.write(topicJoined+".alos", byKey(o.ID), o.OccurredAt, o.ID, "SHIPPED|"+orderJSON(o))
+				*m = *c
 			}, Pass, nil,
 		},
 		"restarted and not done": {
@@ -242,6 +249,51 @@ func TestCrashes(t *testing.T) {
 				m.change(t, alosMinuteLog, holds(windowBytes("store-18", secondBase), long(40)), func(r *kafka.Record) { r.Value = []byte(long(41)) })
 			}, Fail,
 			[]string{"FAIL     alos: changelog of the minute counts", "store-18|2026-09-12T11:00:00Z has 41, and 40 of its orders came in time"},
+		},
+		"exactly once: a minute count that falls on the way": {
+			0, func(_ *testing.T, m *memory) {
+				r := (*m.records(topicMinutes+".eos", 0))[0]
+				m.write(topicMinutes+".eos", 0, r.Timestamp, string(r.Key), string(r.Value))
+			}, Fail,
+			[]string{"FAIL     eos: steps of the minute counts", "a committed count was taken back: "},
+		},
+		"two owners of the counts": {
+			0, func(_ *testing.T, m *memory) {
+				r := (*m.records(alosChangelog, 1))[0]
+				m.write(alosChangelog, 1, r.Timestamp, string(r.Key), string(r.Value))
+			}, Fail,
+			[]string{"FAIL     alos: owners of the counts", "changelog written by two owners: "},
+		},
+		// There were as many rows as orders, and more: one was lost behind the repetition of another one.
+		"at least once: a high-value row lost behind another": {
+			0, func(_ *testing.T, m *memory) {
+				rs := *m.records(topicHighValue+".alos", 0)
+				i := slices.IndexFunc(rs[6:], func(r kafka.Record) bool {
+					return string(r.Key) == string(rs[5].Key) && string(r.Value) == string(rs[5].Value)
+				})
+				rs[5].Timestamp = rs[6+i].Timestamp
+				m.write(topicHighValue+".alos", 0, rs[5].Timestamp, string(rs[5].Key), string(rs[5].Value))
+			}, Fail,
+			[]string{"FAIL     alos: high-value rows", "but 1 of its orders not at all; no record of ord-"},
+		},
+		"at least once: a high-value row of no order": {
+			0, func(_ *testing.T, m *memory) {
+				r := (*m.records(topicHighValue+".alos", 0))[5]
+				m.write(topicHighValue+".alos", 0, r.Timestamp+1, string(r.Key), string(r.Value))
+			}, Fail,
+			[]string{"FAIL     alos: high-value rows", "not the times of the orders; ", "is of no order"},
+		},
+		"a row joined twice": {
+			0, func(t *testing.T, m *memory) {
+				c, o := takenOver(t), byHand("ord-1042", 1796040000000)
+				c.later(o, 109, 1)
+				c.crashedRuns(0)
+				for range 2 {
+					c.write(topicJoined+".eos", byKey(o.ID), o.OccurredAt, o.ID, "SHIPPED|"+orderJSON(o))
+				}
+				*m = *c
+			}, Fail,
+			[]string{"FAIL     eos: joined rows by the log", "a row of ord-1042 for the 2. time"},
 		},
 		"at least once: a high-value row lost": {
 			0, func(_ *testing.T, m *memory) {

@@ -7,7 +7,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Verdict is the outcome of a check, a phase or a report.
@@ -59,7 +60,8 @@ func (p *PhaseReport) Add(checks ...Check) {
 // Report is the grade of a run.
 type Report struct {
 	Phases []PhaseReport
-	Reason string // why nothing could be judged
+	Reason string   // why nothing could be judged
+	Causes []string // likely ones of what is not PASS, each with what was seen and what to do
 }
 
 // Verdict is that of all phases together. Where no phase was judged, it is Unknown.
@@ -131,59 +133,123 @@ func (r Report) Summary() string {
 	}
 }
 
-// MarshalJSON gives one object whose last field is the verdict.
+// MarshalJSON gives one object whose last field is the verdict: docs/verify.schema.json.
 func (r Report) MarshalJSON() ([]byte, error) {
+	if r.Phases == nil {
+		r.Phases = []PhaseReport{}
+	}
 	return json.Marshal(struct {
 		Phases  []PhaseReport `json:"phases"`
 		Reason  string        `json:"reason,omitempty"`
+		Causes  []string      `json:"causes,omitempty"`
 		Summary string        `json:"summary"`
 		Verdict Verdict       `json:"verdict"`
-	}{r.Phases, r.Reason, r.Summary(), r.Verdict()})
+	}{r.Phases, r.Reason, r.Causes, r.Summary(), r.Verdict()})
 }
 
-// WriteTable writes the report for people: a table for each phase, under each check what differs, and at last the summary.
+// The columns of the table: a verdict, its check, what was found.
+const (
+	phaseColumn  = 9
+	checkColumn  = 11
+	detailColumn = 13
+	// leastRoom is what a column gets at least, also where the terminal is too narrow for it.
+	leastRoom = 24
+)
+
+// WriteTable writes the report for people: a table for each phase, under each check what differs, and at last the summary. A writer that
+// says how many columns it has, as console.Screen does, gets long cells in several lines, each under the first. Else a cell is one line.
 func (r Report) WriteTable(w io.Writer, color bool) error {
 	var b bytes.Buffer
+	width := 0
+	if screen, ok := w.(interface{ Columns() int }); ok {
+		width = screen.Columns()
+	}
 	for _, p := range r.Phases {
-		fmt.Fprintf(&b, "%s  phase %d", paint(p.Verdict, color), p.Phase)
+		title := fmt.Sprintf("phase %d", p.Phase)
 		if p.Reason != "" {
-			fmt.Fprintf(&b, ": %s", p.Reason)
+			title += ": " + p.Reason
 		}
-		b.WriteByte('\n')
-		if err := p.writeChecks(&b, color); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "%s  %s\n", paint(p.Verdict, color), fold(title, phaseColumn, width))
+		p.writeChecks(&b, color, width)
 	}
 	if r.Reason != "" && len(r.Phases) > 0 {
-		fmt.Fprintf(&b, "%s\n", r.Reason)
+		fmt.Fprintf(&b, "%s\n", fold(r.Reason, 0, width))
 	}
-	fmt.Fprintln(&b, r.Summary())
+	for _, cause := range r.Causes {
+		fmt.Fprintf(&b, "likely cause: %s\n", fold(cause, len("likely cause: "), width))
+	}
+	fmt.Fprintln(&b, printable(r.Summary()))
 	_, err := b.WriteTo(w)
 	return err
 }
 
-// writeChecks aligns the checks first and puts the verdicts in front after that, since escape sequences would count as text. What was wanted
-// is only said where it is not what was found.
-func (p PhaseReport) writeChecks(b *bytes.Buffer, color bool) error {
-	var plain bytes.Buffer
-	table := tabwriter.NewWriter(&plain, 0, 0, 2, ' ', 0)
+// writeChecks says what was wanted only where it is not what was found, right under that.
+func (p PhaseReport) writeChecks(b *bytes.Buffer, color bool, width int) {
+	longest := 0
 	for _, c := range p.Checks {
-		fmt.Fprintf(table, "%s\t%s\n", c.Name, c.Got)
+		longest = max(longest, utf8.RuneCountInString(c.Name))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	lines := strings.Split(plain.String(), "\n")
-	for i, c := range p.Checks {
-		fmt.Fprintf(b, "  %s  %s\n", paint(c.Verdict, color), lines[i])
+	column := checkColumn + longest + 2
+	for _, c := range p.Checks {
+		fmt.Fprintf(b, "  %s  %-*s  %s\n", paint(c.Verdict, color), longest, c.Name, fold(c.Got, column, width))
 		if c.Verdict != Pass {
-			fmt.Fprintf(b, "             want %s\n", c.Want)
+			fmt.Fprintf(b, "%*s%s\n", column, "want ", fold(c.Want, column, width))
 		}
 		for _, d := range c.Details {
-			fmt.Fprintf(b, "             %s\n", d)
+			fmt.Fprintf(b, "%*s%s\n", detailColumn, "", fold(d, detailColumn, width))
 		}
 	}
-	return nil
+}
+
+// fold breaks a text that begins in some column into lines of a terminal, between words where it can. Width 0 is no terminal.
+func fold(text string, column, width int) string {
+	text = printable(text)
+	if width == 0 {
+		return text
+	}
+	room := max(width-column, leastRoom)
+	var lines []string
+	rest := []rune(text)
+	for len(rest) > room {
+		end := lineEnd(rest, room)
+		lines, rest = append(lines, string(rest[:end])), rest[end:]
+		if rest[0] == ' ' {
+			rest = rest[1:]
+		}
+	}
+	return strings.Join(append(lines, string(rest)), "\n"+strings.Repeat(" ", column))
+}
+
+// lineEnd is where the first line of a longer text ends: between items of a list if they fill half of it, else between words, else anywhere.
+func lineEnd(text []rune, room int) int {
+	for end := room; end > room/2; end-- {
+		if text[end] == ' ' && (text[end-1] == ',' || text[end-1] == ';') {
+			return end
+		}
+	}
+	for end := room; end > 0; end-- {
+		if text[end] == ' ' {
+			return end
+		}
+	}
+	return room
+}
+
+// printable shows what a terminal would obey, or cannot show, as Go's escapes: keys and values in a report may hold anything.
+func printable(text string) string {
+	var b strings.Builder
+	for i, r := range text {
+		_, size := utf8.DecodeRuneInString(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // paint pads the verdict to the widest one.

@@ -28,6 +28,7 @@ type topics interface {
 
 // description is a topic as the brokers describe it.
 type description struct {
+	id         [16]byte // zero: not known
 	partitions int
 	configs    map[string]string
 }
@@ -53,7 +54,7 @@ func (c *cluster) Describe(ctx context.Context, pick func(string) bool) (map[str
 	var names []string
 	for name, t := range all {
 		if pick(name) {
-			found[name] = description{partitions: len(t.Partitions), configs: map[string]string{}}
+			found[name] = description{id: t.ID, partitions: len(t.Partitions), configs: map[string]string{}}
 			names = append(names, name)
 		}
 	}

@@ -16,9 +16,11 @@ type Options struct {
 	Phases []int
 	// ApplicationID of the application under test. Default order-counter.
 	ApplicationID string
+	// State is the folder with the instances' state folders, to be compared with the changelogs. "": none. It is only read.
+	State string
 	// Explain, if set, may add to a difference what the topics do not tell, from a journal for instance. It cannot change a verdict. "" adds
-	// nothing.
-	Explain func(Difference) string
+	// nothing. It is told which records came to be processed more than once, as far as that is known.
+	Explain func(d Difference, again []Repeat) string
 }
 
 // Difference is a key of a topic whose content is not what the oracle expects.
@@ -80,6 +82,7 @@ func run(ctx context.Context, t topics, opt Options) (Report, error) {
 				r.Phases = append(r.Phases, PhaseReport{Phase: p.number, Reason: r.Reason, Checks: []Check{}, Verdict: Unknown})
 			}
 		}
+		r.Causes = g.findCauses(ctx, r)
 		return r, nil
 	}
 	var r Report
@@ -104,6 +107,7 @@ func run(ctx context.Context, t topics, opt Options) (Report, error) {
 	if ctx.Err() != nil {
 		r.Reason = reasonOf(context.Cause(ctx))
 	}
+	r.Causes = g.findCauses(ctx, r)
 	return r, nil
 }
 

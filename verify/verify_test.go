@@ -28,6 +28,7 @@ func grade(t *testing.T, m topics, opt Options) (Report, string) {
 	if err := r.WriteTable(&b, false); err != nil {
 		t.Fatal(err)
 	}
+	sameWhenRecorded(t, m, opt)
 	return r, b.String()
 }
 
@@ -36,7 +37,7 @@ func TestGoldenPasses(t *testing.T) {
 	if r.Verdict() != Pass || r.ExitCode() != 0 {
 		t.Errorf("verdict %s, exit code %d:\n%s", r.Verdict(), r.ExitCode(), text)
 	}
-	if want := "PASS phases 1, 2, 3, 4: 41 checks\n"; !strings.HasSuffix(text, want) {
+	if want := "PASS phases 1, 2, 3, 4: 48 checks\n"; !strings.HasSuffix(text, want) {
 		t.Errorf("last line is not %q:\n%s", want, text)
 	}
 	for _, p := range r.Phases {
@@ -454,8 +455,8 @@ func TestPhases(t *testing.T) {
 		code   int
 		last   string
 	}{
-		"all that were run":    {golden(t), nil, append([]Verdict{Pass, Pass, Pass, Pass}, notRun(len(phases)-4)...), 0, "PASS phases 1, 2, 3, 4: 41 checks"},
-		"one":                  {golden(t), []int{1}, []Verdict{Pass}, 0, "PASS phase 1: 5 checks"},
+		"all that were run":    {golden(t), nil, append([]Verdict{Pass, Pass, Pass, Pass}, notRun(len(phases)-4)...), 0, "PASS phases 1, 2, 3, 4: 48 checks"},
+		"one":                  {golden(t), []int{1}, []Verdict{Pass}, 0, "PASS phase 1: 7 checks"},
 		"none was run":         {empty, nil, notRun(len(phases)), 2, "UNKNOWN: nothing to judge"},
 		"one that was not run": {empty, []int{2}, []Verdict{Unknown}, 2, "UNKNOWN phase 2: orders.placed holds no event of a feed"},
 		"one by hand that was not": {
@@ -513,7 +514,7 @@ func TestExplainAddsToDifferences(t *testing.T) {
 	m := golden(t)
 	(*m.records(topicCounts, 2))[0].Value = []byte("51")
 	var asked []Difference
-	r, text := grade(t, m, Options{Explain: func(d Difference) string {
+	r, text := grade(t, m, Options{Explain: func(d Difference, _ []Repeat) string {
 		asked = append(asked, d)
 		return "a was killed at 10:00"
 	}})
