@@ -1,5 +1,5 @@
 # Short names for what .ci/run does in full. Needs Go; `kafka` also Java 17 and Maven.
-.PHONY: build test race rebalances broker-trouble crash-points three-brokers bench-restore bench-standby chaos same-as-java lint smoke kafka ci
+.PHONY: build test race rebalances broker-trouble crash-points three-brokers bench-restore bench-standby chaos same-as-java mutants lint smoke kafka ci
 
 build:
 	go build -o lab .
@@ -54,6 +54,11 @@ same-as-java:
 	scripts/kafka.sh up
 	LAB_TEST_PEER=1 LAB_TEST_LONG=1 LAB_TEST_BOOTSTRAP=127.0.0.1:$$KAFKA_PORT go test ./topology -count=1 -v -timeout 60m -run Java; \
 		code=$$?; scripts/kafka.sh wipe; exit $$code
+
+# Mistakes in the engine, and in what it leaves in topics: verify has to find each, at the right check and for the right reason. Five to ten minutes.
+mutants:
+	go test ./verify -count=1 -v -run Mutants
+	LAB_TEST_MUTANTS=1 go test ./mutants -count=1 -v -timeout 30m
 
 # Installs the pinned golangci-lint into .ci/bin on first use, which takes minutes.
 lint:
