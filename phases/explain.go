@@ -107,7 +107,7 @@ func (c *crash) succeed(events []journal.Event, inputs map[string]kafka.TopicPar
 // mayHaveLeft tells whether the instance can have processed a record and died before that was committed: it owned the partition, and it was
 // not yet replaced when the record was sent.
 func (c crash) mayHaveLeft(r verify.Repeat) bool {
-	input := r.TopicPartition.String()
+	input := r.String()
 	replaced, known := c.successor[input]
 	return owns(c.owned, input) && (!known || r.SentAt.Before(replaced))
 }

@@ -177,7 +177,12 @@ func resultsOfNothing(ctx context.Context, g *grader) ([]string, error) {
 // deletedRecords: retention, a purge or a person has deleted records.
 func deletedRecords(ctx context.Context, g *grader, _ Report) ([]string, error) {
 	var found []string
-	for _, topic := range slices.Sorted(maps.Keys(g.found)) {
+	topics := []string{topicPlaced, topicStatus}
+	for _, app := range append([]*grader{g}, g.crashed...) {
+		topics = append(topics, app.written()...) // not those of an application whose id begins with this one's
+	}
+	slices.Sort(topics)
+	for _, topic := range topics {
 		gone := g.deleted(topic)
 		if gone == "" {
 			continue

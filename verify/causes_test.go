@@ -199,6 +199,14 @@ func TestCauses(t *testing.T) {
 			}, Unknown,
 			[][]string{{"partition 0 before offset 51, and its configs delete nothing (retention.ms=-1): somebody has done it by hand"}},
 		},
+		"repartition topic of another application purged, and an event fed twice": {
+			func(_ *testing.T, m *memory) {
+				m.append("order-counter-2-"+suffixRepartition, 0, kafka.Record{})
+				m.topics["order-counter-2-"+suffixRepartition].parts[0].start = 1
+				m.write(topicPlaced, byKey("ord-1000"), 1796040000000, "ord-1000", orderJSON(feedEvent(firstBase, 0)))
+			}, Unknown,
+			[][]string{{"1 of the 300 events of the feed from 2026-09-12T10:00:00Z are in orders.placed more than once"}},
+		},
 		"repartition topic purged": {
 			func(_ *testing.T, m *memory) {
 				p := &m.topics[repartitionTopic].parts[0]

@@ -109,15 +109,24 @@ func (g *grader) settleRefused(ctx context.Context) error {
 			return err
 		}
 	}
+	uncounted, unrouted := map[place]bool{}, map[place]bool{}
+	g.in.without = map[string]map[place]bool{g.internal(suffixRepartition): uncounted, g.output(topicHighValue): unrouted}
 	for _, o := range g.in.refused {
 		if !o.Placed {
 			continue
 		}
 		if counted.takeExtra(o.Store, fingerprint(o.value, o.OccurredAt)) {
 			g.in.count(o.order, o.value)
+		} else {
+			uncounted[o.at] = true
 		}
-		if o.Amount >= highValue && routed.takeExtra(rowOf(o.order).String(), fingerprint(nil, o.OccurredAt)) {
+		if o.Amount < highValue {
+			continue
+		}
+		if routed.takeExtra(rowOf(o.order).String(), fingerprint(nil, o.OccurredAt)) {
 			g.in.route(o.order)
+		} else {
+			unrouted[o.at] = true
 		}
 	}
 	return nil

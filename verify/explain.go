@@ -192,12 +192,13 @@ func (l *ledger) repeats(key string) []Repeat {
 	return list
 }
 
-// ordersInto reads the placed orders into a ledger, under the key and content that pick gives them.
-func (g *grader) ordersInto(ctx context.Context, l *ledger, pick func(o order, value []byte) (key string, content uint64)) error {
+// ordersInto reads the orders that a topic has to hold into a ledger, under the key and content that pick gives them.
+func (g *grader) ordersInto(ctx context.Context, l *ledger, topic string, pick func(o order, value []byte) (key string, content uint64)) error {
 	return g.read(ctx, topicPlaced, func(tp kafka.TopicPartition, r *kafka.Record) {
-		if o, err := readOrder(r.Value); err == nil && o.Placed {
+		at := place{tp, r.Offset}
+		if o, err := readOrder(r.Value); err == nil && o.Placed && !g.in.without[topic][at] {
 			if key, content := pick(o, r.Value); l.keys[key] != nil {
-				l.order(key, content, source{o.ID, place{tp, r.Offset}, r.Timestamp})
+				l.order(key, content, source{o.ID, at, r.Timestamp})
 			}
 		}
 	})
@@ -246,42 +247,60 @@ func (g *grader) noteRepeats(key string, repeats []Repeat) {
 	g.repeats[key] = repeats
 }
 
+// paired makes the ledger of some keys of a topic with fill, which reads all orders, unless a check of another phase has had it made.
+func (g *grader) paired(topic string, keys []string, fill func(l *ledger) error) (*ledger, error) {
+	if len(keys) == 0 {
+		return newLedger(nil), nil
+	}
+	name := strings.Join(append([]string{topic}, keys...), "\x00")
+	if l := g.ledgers[name]; l != nil {
+		return l, nil
+	}
+	l := newLedger(keys)
+	if err := fill(l); err != nil {
+		return nil, err
+	}
+	if g.ledgers == nil {
+		g.ledgers = map[string]*ledger{}
+	}
+	g.ledgers[name] = l
+	return l, nil
+}
+
 // pairHighValue pairs high-value orders with the records of some rows, by time.
 func (g *grader) pairHighValue(ctx context.Context, differ []row) (*ledger, error) {
 	keys := make([]string, len(differ))
 	for i, r := range differ {
 		keys[i] = r.String()
 	}
-	l := newLedger(keys)
-	if len(keys) == 0 {
-		return l, nil
-	}
-	err := g.ordersInto(ctx, l, func(o order, _ []byte) (string, uint64) {
-		if o.Amount < highValue {
-			return "", 0
+	topic := g.output(topicHighValue)
+	return g.paired(topic, keys, func(l *ledger) error {
+		err := g.ordersInto(ctx, l, topic, func(o order, _ []byte) (string, uint64) {
+			if o.Amount < highValue {
+				return "", 0
+			}
+			return rowOf(o).String(), fingerprint(nil, o.OccurredAt)
+		})
+		if err != nil {
+			return err
 		}
-		return rowOf(o).String(), fingerprint(nil, o.OccurredAt)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return l, g.recordsInto(ctx, l, g.output(topicHighValue), func(r *kafka.Record) (string, uint64) {
-		return row{text(r.Key), text(r.Value)}.String(), fingerprint(nil, r.Timestamp)
+		return g.recordsInto(ctx, l, topic, func(r *kafka.Record) (string, uint64) {
+			return row{text(r.Key), text(r.Value)}.String(), fingerprint(nil, r.Timestamp)
+		})
 	})
 }
 
 // pairRepartition pairs the placed orders of some stores with the records of the repartition topic.
 func (g *grader) pairRepartition(ctx context.Context, stores []string) (*ledger, error) {
-	l := newLedger(stores)
-	if len(stores) == 0 {
-		return l, nil
-	}
-	err := g.ordersInto(ctx, l, func(o order, value []byte) (string, uint64) { return o.Store, fingerprint(value, o.OccurredAt) })
-	if err != nil {
-		return nil, err
-	}
-	return l, g.recordsInto(ctx, l, g.internal(suffixRepartition), func(r *kafka.Record) (string, uint64) {
-		return text(r.Key), fingerprint(r.Value, r.Timestamp)
+	topic := g.internal(suffixRepartition)
+	return g.paired(topic, stores, func(l *ledger) error {
+		err := g.ordersInto(ctx, l, topic, func(o order, value []byte) (string, uint64) { return o.Store, fingerprint(value, o.OccurredAt) })
+		if err != nil {
+			return err
+		}
+		return g.recordsInto(ctx, l, topic, func(r *kafka.Record) (string, uint64) {
+			return text(r.Key), fingerprint(r.Value, r.Timestamp)
+		})
 	})
 }
 

@@ -40,6 +40,7 @@ type grader struct {
 	rest        memo[rest]
 	state       memo[[]Check]
 
+	ledgers  map[string]*ledger            // by topic and keys
 	repeats  map[string][]Repeat           // orders with too many records, by the key that differs
 	missteps map[string]map[string]misstep // by topic and key
 }

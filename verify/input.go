@@ -18,11 +18,12 @@ type input struct {
 	broken  int64 // the others
 
 	letters  *deadLetters
-	setAside int64          // of the broken ones, those among the dead letters
-	lost     []string       // up to maxSamples of those that are not
-	wrongly  []string       // orders among the dead letters for a reason that the oracle does not see
-	refused  []refusedOrder // orders whose results no broker took, or not all
-	named    []string       // up to maxNamed records among the dead letters
+	setAside int64                     // of the broken ones, those among the dead letters
+	lost     []string                  // up to maxSamples of those that are not
+	wrongly  []string                  // orders among the dead letters for a reason that the oracle does not see
+	refused  []refusedOrder            // orders whose results no broker took, or not all
+	without  map[string]map[place]bool // of them, by topic, those that it holds no result of
+	named    []string                  // up to maxNamed records among the dead letters
 
 	keyed     int64  // records with a key
 	misplaced int64  // of them, those in another partition than Kafka's own clients choose

@@ -174,6 +174,7 @@ func TestJoinLog(t *testing.T) {
 				status(m, at, "", "PAID")
 				publish(m, at, o)
 				m.write(topicJoined, at, o.OccurredAt, "", "PAID|"+orderJSON(o))
+				o.OccurredAt++
 				m.append(topicPlaced, at, kafka.Record{Value: []byte(orderJSON(o))})
 				m.commitAll()
 			}, false, Pass, "4 rows of 2 order ids",

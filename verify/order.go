@@ -90,27 +90,37 @@ func readOrder(value []byte) (order, error) {
 	return o, nil
 }
 
-// readPlain reads an order whose JSON is written the plain way, as nearly all are, at a fraction of the cost. encoding/json is lax about some
-// of the rules, but where the order that it found, written the plain way, gives the same bytes, there is only one way to read them.
+// readPlain reads an order whose JSON is written the plain way, as nearly all are, at a fraction of the cost: field after field without spaces
+// or escapes, so that there is only one way to read it.
 func readPlain(value []byte) (order, bool) {
-	var o struct {
-		OrderID    string `json:"orderId"`
-		StoreID    string `json:"storeId"`
-		Status     string `json:"status"`
-		Amount     int64  `json:"amount"`
-		OccurredAt int64  `json:"occurredAt"`
+	rest := string(value)
+	text := func(before string) string {
+		after, ok := strings.CutPrefix(rest, before)
+		end := strings.IndexAny(after, "\"\\")
+		if !ok || end < 0 || after[end] != '"' {
+			rest = ""
+			return ""
+		}
+		rest = after[end:]
+		return after[:end]
 	}
-	if json.Unmarshal(value, &o) != nil || o.OccurredAt < 0 || o.OccurredAt > latestOccurredAt || len(o.StoreID) > longestStore || o.Status != "PLACED" && o.Status != "CANCELLED" {
-		return order{}, false
+	number := func(before, until string) int64 {
+		after, ok := strings.CutPrefix(rest, before)
+		digits, _, found := strings.Cut(after, until)
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if !ok || !found || err != nil || strconv.FormatInt(n, 10) != digits {
+			rest = ""
+			return 0
+		}
+		rest = after[len(digits):]
+		return n
 	}
-	var buf [256]byte
-	plain := append(append(buf[:0], `{"orderId":"`...), o.OrderID...)
-	plain = append(append(plain, `","storeId":"`...), o.StoreID...)
-	plain = append(append(plain, `","status":"`...), o.Status...)
-	plain = strconv.AppendInt(append(plain, `","amount":`...), o.Amount, 10)
-	plain = strconv.AppendInt(append(plain, `,"occurredAt":`...), o.OccurredAt, 10)
-	plain = append(plain, '}')
-	return order{o.OrderID, o.StoreID, o.Status == "PLACED", o.Amount, o.OccurredAt}, bytes.Equal(plain, value)
+	o := order{ID: text(`{"orderId":"`), Store: text(`","storeId":"`)}
+	status := text(`","status":"`)
+	o.Placed = status == "PLACED"
+	o.Amount, o.OccurredAt = number(`","amount":`, ","), number(`,"occurredAt":`, "}")
+	plain := rest == "}" && utf8.Valid(value) && !strings.ContainsFunc(o.ID+o.Store, func(r rune) bool { return r < ' ' })
+	return o, plain && o.OccurredAt >= 0 && o.OccurredAt <= latestOccurredAt && len(o.Store) <= longestStore && (o.Placed || status == "CANCELLED")
 }
 
 // readFields returns the order's fields of one JSON object.

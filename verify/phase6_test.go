@@ -276,6 +276,22 @@ func TestCrashes(t *testing.T) {
 			}, Fail,
 			[]string{"FAIL     alos: high-value rows", "but 1 of its orders not at all; no record of ord-"},
 		},
+		// Where another row came again, the orders are looked at one by one, and the one whose row no broker took was said to be missing.
+		"at least once: a high-value row refused, and another one written again": {
+			0, func(t *testing.T, m *memory) {
+				o := feedEvent(secondBase, 4)
+				m.remove(t, topicHighValue+".alos", func(r kafka.Record) bool { return r.Timestamp == o.OccurredAt })
+				home := byKey(o.ID)
+				i := slices.IndexFunc(*m.records(topicPlaced, home), func(r kafka.Record) bool { return string(r.Value) == orderJSON(o) })
+				m.append(alosID+"-"+suffixDeadLetters, 0, kafka.Record{Headers: []kafka.Header{
+					{Key: headerKind, Value: []byte(kindRefused)}, {Key: headerTopic, Value: []byte(topicPlaced)},
+					{Key: headerPartition, Value: []byte(fmt.Sprint(home))},
+					{Key: headerOffset, Value: []byte(fmt.Sprint((*m.records(topicPlaced, home))[i].Offset))},
+				}})
+				again := feedEvent(firstBase, 4)
+				m.write(topicHighValue+".alos", byKey(o.Store), again.OccurredAt, o.Store, fmt.Sprint(o.Amount))
+			}, Pass, nil,
+		},
 		"at least once: a high-value row of no order": {
 			0, func(_ *testing.T, m *memory) {
 				r := (*m.records(topicHighValue+".alos", 0))[5]

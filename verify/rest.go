@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ type rest struct {
 	open    []openTransaction
 }
 
-// openTransaction begins at a place, where a record of its producer stands.
+// openTransaction begins at a place, where a record of its producer stands. Without one the producer is -1.
 type openTransaction struct {
 	place
 	end      int64 // of the partition
@@ -32,8 +33,11 @@ type openTransaction struct {
 }
 
 func (o openTransaction) String() string {
-	return fmt.Sprintf("%s: a transaction of producer %d epoch %d is open and hides what comes after it, up to %d",
-		o.place, o.producer, o.epoch, o.end)
+	of := ""
+	if o.producer >= 0 {
+		of = fmt.Sprintf(" of producer %d epoch %d", o.producer, o.epoch)
+	}
+	return fmt.Sprintf("%s: a transaction%s is open and hides what comes after it, up to %d", o.place, of, o.end)
 }
 
 // checkAtRest looks for a transaction that nobody is there to end. Members are at work, exactly once in transactions, so where there are any,
@@ -131,13 +135,16 @@ func (g *grader) written() []string {
 // describeRest finds out who wrote the first record of each open transaction.
 func (g *grader) describeRest(ctx context.Context, members []string, open map[kafka.TopicPartition]bounds) (rest, error) {
 	left := rest{members: members}
+	begun := map[kafka.TopicPartition]openTransaction{}
 	firsts := map[kafka.TopicPartition]bounds{}
 	for tp, b := range open {
+		begun[tp] = openTransaction{place{tp, b.start}, b.end, -1, -1}
 		firsts[tp] = bounds{b.start, b.start + 1, b.stable}
 	}
 	err := g.topics.Log(ctx, firsts, func(tp kafka.TopicPartition, r *kafka.Record) {
-		left.open = append(left.open, openTransaction{place{tp, r.Offset}, open[tp].end, r.ProducerID, r.ProducerEpoch})
+		begun[tp] = openTransaction{place{tp, r.Offset}, open[tp].end, r.ProducerID, r.ProducerEpoch}
 	})
+	left.open = slices.Collect(maps.Values(begun))
 	slices.SortFunc(left.open, func(a, b openTransaction) int { return strings.Compare(a.place.String(), b.place.String()) })
 	return left, err
 }

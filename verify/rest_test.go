@@ -74,6 +74,14 @@ func TestAtRest(t *testing.T) {
 				m.openIn(deadLetterTopic, 0)
 			}, 0, -1, Fail, deadLetterTopic + " partition 0 offset 1",
 		},
+		"left open by nobody knows whom": {
+			func(m *memory) {
+				p := &m.topics[topicCounts].parts[1]
+				p.stable = p.end
+				p.end++
+			}, 0, -1, Fail,
+			"analytics.orders-per-store partition 1 offset 10: a transaction is open",
+		},
 		// The coordinator has written the decision, and not all of the markers.
 		"just ended": {func(m *memory) { m.openIn(topicCounts, 1) }, 3, -1, Pass, "transactions open: 0"},
 		"a counter at work": {
