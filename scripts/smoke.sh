@@ -105,6 +105,8 @@ expect clean '^state: no such directory$'
 [ ! -e "$dir/.lab" ] || die ".lab is left"
 [ ! -e "$dir/state" ] || die "state is left"
 [ -s "$dir/observations/phase-1.txt" ] || die "observations are gone"
+step handed-in "$lab" verify --from "$dir" all
+last_line handed-in '^PASS phases 1, 2, 3, 4, 5, 6: '
 # Whatever was started from this build runs from this path.
 ! ps -ww -A -o args= | grep -F "$lab" | grep -vF grep || die "a process is left"
 
