@@ -217,6 +217,9 @@ func TestJoinLogIsSmall(t *testing.T) {
 
 // A recording may be made to take long: many orders of one id, each joined, with a status of its own; and a row that is all bars and braces.
 func TestJoinLogOfOneID(t *testing.T) {
+	if raceEnabled {
+		t.Skip("180,000 records, and no second goroutine")
+	}
 	m := takenOver(t)
 	home := byKey(paidOrder.ID)
 	const n = 60_000
