@@ -178,7 +178,7 @@ func (r Report) WriteTable(w io.Writer, color bool) error {
 	for _, cause := range r.Causes {
 		fmt.Fprintf(&b, "likely cause: %s\n", fold(cause, len("likely cause: "), width))
 	}
-	fmt.Fprintln(&b, printable(r.Summary()))
+	fmt.Fprintln(&b, Printable(r.Summary()))
 	_, err := b.WriteTo(w)
 	return err
 }
@@ -203,7 +203,7 @@ func (p PhaseReport) writeChecks(b *bytes.Buffer, color bool, width int) {
 
 // fold breaks a text that begins in some column into lines of a terminal, between words where it can. Width 0 is no terminal.
 func fold(text string, column, width int) string {
-	text = printable(text)
+	text = Printable(text)
 	if width == 0 {
 		return text
 	}
@@ -235,8 +235,8 @@ func lineEnd(text []rune, room int) int {
 	return room
 }
 
-// printable shows what a terminal would obey, or cannot show, as Go's escapes: keys and values in a report may hold anything.
-func printable(text string) string {
+// Printable shows what a terminal would obey, or cannot show, as Go's escapes: keys and values in a report may hold anything.
+func Printable(text string) string {
 	var b strings.Builder
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])

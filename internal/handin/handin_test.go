@@ -172,8 +172,8 @@ func TestHandIns(t *testing.T) {
 		"encrypted":        {zipped(t, named(file("run.jsonl.gz", good), func(h *zip.FileHeader) { h.Flags = 1 })), "run.jsonl.gz is encrypted"},
 		"strange method":   {zipped(t, named(file("run.jsonl.gz", good), func(h *zip.FileHeader) { h.Flags, h.Method = 8, 99 })), "run.jsonl.gz: zip: unsupported compression algorithm"},
 		"wrong sum":        {zipped(t, named(file("run.jsonl.gz", good), func(h *zip.FileHeader) { h.Flags, h.Method = 8, zip.Store })), "run.jsonl.gz: zip: checksum error"},
-		"not UTF-8":        {zipped(t, named(file("M\xfcller/run.jsonl.gz", good), func(h *zip.FileHeader) { h.NonUTF8 = true })), "M\ufffdller/run.jsonl.gz: a name that is not UTF-8"},
-		"a terminal's":     {zipped(t, file("\x1b[31m/../x", nil)), "\ufffd[31m/../x: a name"},
+		"not UTF-8":        {zipped(t, named(file("M\xfcller/run.jsonl.gz", good), func(h *zip.FileHeader) { h.NonUTF8 = true })), `M\xfcller/run.jsonl.gz: a name that is not UTF-8`},
+		"a terminal's":     {zipped(t, file("\x1b[31m/../x", nil)), `\x1b[31m/../x: a name`},
 		"a bomb":           {zipped(t, file("run.jsonl.gz", make([]byte, maxFile+1))), "run.jsonl.gz: larger than 64 MiB"},
 		"a bomb inside":    {zipped(t, file("run.jsonl.gz", compress(make([]byte, 8<<20)))), "line 1: it is longer than"},
 		"many files":       {zipped(t, slices.Repeat([]entry{{zip.FileHeader{Name: "a"}, nil}}, maxEntries+1)...), "it has more than 100000 files"},
@@ -297,11 +297,11 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{
-		"hand-in  verdict  phase 1  phase 2  phase 3  phase 4  phase 5  phase 6",
-		"ali      PASS     PASS     PASS     -        -        -        -        same run as =cmd|x",
-		"=cmd|x   FAIL     FAIL     FAIL     UNKNOWN  -        -        -        a, b, c, 2 more; same run as ali",
-		"z\ufffd[31m   UNKNOWN  -        -        -        -        UNKNOWN  -        u",
-		"-        UNKNOWN  -        -        -        -        -        -        no recording: it is not compressed by gzip",
+		"hand-in    verdict  phase 1  phase 2  phase 3  phase 4  phase 5  phase 6",
+		"ali        PASS     PASS     PASS     -        -        -        -        same run as =cmd|x",
+		"=cmd|x     FAIL     FAIL     FAIL     UNKNOWN  -        -        -        a, b, c, 2 more; same run as ali",
+		`z\x1b[31m  UNKNOWN  -        -        -        -        UNKNOWN  -        u`,
+		"-          UNKNOWN  -        -        -        -        -        -        no recording: it is not compressed by gzip",
 		"FAIL 1 of 4 hand-ins, UNKNOWN 2, PASS 1; 2 are the same run as another",
 		"",
 	}, "\n")
@@ -323,7 +323,7 @@ func TestCSV(t *testing.T) {
 	if err != nil || len(rows) != 5 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	for i, want := range []string{"hand-in", "ali", "'=cmd|x", "z\ufffd[31m", "'-"} {
+	for i, want := range []string{"hand-in", "ali", "'=cmd|x", `z\x1b[31m`, "'-"} {
 		if rows[i][0] != want {
 			t.Errorf("row %d is of %q, want %q", i, rows[i][0], want)
 		}

@@ -66,7 +66,7 @@ func loadFolder(folder string) ([]byte, error) {
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch entries++; {
 		case err != nil:
-			return fmt.Errorf("%s: %w", printable(name), reason(err))
+			return fmt.Errorf("%s: %w", verify.Printable(name), reason(err))
 		case entries > maxEntries:
 			return fmt.Errorf("it has more than %d files", maxEntries)
 		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
@@ -84,7 +84,7 @@ func loadFolder(folder string) ([]byte, error) {
 	case len(found) == 0 && len(zips) == 1:
 		data, err := loadZipFile(zips[0], func() (*os.File, error) { return root.Open(zips[0]) })
 		if err != nil {
-			err = fmt.Errorf("%s: %w", printable(zips[0]), err)
+			err = fmt.Errorf("%s: %w", verify.Printable(zips[0]), err)
 		}
 		return data, err
 	}
@@ -102,7 +102,7 @@ func loadZipFile(name string, open func() (*os.File, error)) ([]byte, error) {
 		return nil, reason(err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", printable(name))
+		return nil, fmt.Errorf("%s is no file", verify.Printable(name))
 	}
 	return loadZip(f, info.Size())
 }
@@ -127,23 +127,23 @@ func loadZip(r io.ReaderAt, size int64) ([]byte, error) {
 		base := path.Base(name)
 		switch {
 		case strings.HasPrefix(name, "/") || strings.HasPrefix(name[min(1, len(name)):], ":") || slices.Contains(strings.Split(name, "/"), ".."):
-			return nil, fmt.Errorf("%s: a name that leads out of the zip", printable(f.Name))
+			return nil, fmt.Errorf("%s: a name that leads out of the zip", verify.Printable(f.Name))
 		case strings.HasSuffix(name, "/") || !isRecording(base):
 			if isZip(base) {
 				nested = f.Name
 			}
 			continue
 		case !utf8.ValidString(f.Name) || f.NonUTF8 && !isASCII(f.Name):
-			return nil, fmt.Errorf("%s: a name that is not UTF-8: hand in the file itself", printable(f.Name))
+			return nil, fmt.Errorf("%s: a name that is not UTF-8: hand in the file itself", verify.Printable(f.Name))
 		case f.Flags&0x1 != 0:
-			return nil, fmt.Errorf("%s is encrypted", printable(f.Name))
+			return nil, fmt.Errorf("%s is encrypted", verify.Printable(f.Name))
 		case f.UncompressedSize64 > maxFile:
-			return nil, fmt.Errorf("%s: %w", printable(f.Name), errTooLarge)
+			return nil, fmt.Errorf("%s: %w", verify.Printable(f.Name), errTooLarge)
 		}
 		found = append(found, candidate{f.Name, f.Mode(), f.Open})
 	}
 	if len(found) == 0 && nested != "" {
-		return nil, fmt.Errorf("no recording (*%s) in it; %s is not looked into: hand it in by itself", suffix, printable(nested))
+		return nil, fmt.Errorf("no recording (*%s) in it; %s is not looked into: hand it in by itself", suffix, verify.Printable(nested))
 	}
 	return choose(found)
 }
@@ -178,18 +178,18 @@ func choose(found []candidate) ([]byte, error) {
 	case len(found) == 0:
 		return nil, fmt.Errorf("no recording (*%s) in it: `lab verify` writes observations/%s", suffix, own)
 	case len(found) > maxCopies:
-		return nil, fmt.Errorf("%d recordings in it, such as %s and %s", len(found), printable(found[0].name), printable(found[1].name))
+		return nil, fmt.Errorf("%d recordings in it, such as %s and %s", len(found), verify.Printable(found[0].name), verify.Printable(found[1].name))
 	}
 	var first []byte
 	for i, c := range found {
 		data, err := c.read()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", printable(c.name), err)
+			return nil, fmt.Errorf("%s: %w", verify.Printable(c.name), err)
 		}
 		if i == 0 {
 			first = data
 		} else if !bytes.Equal(first, data) {
-			return nil, fmt.Errorf("two recordings that are not the same: %s and %s", printable(found[0].name), printable(c.name))
+			return nil, fmt.Errorf("two recordings that are not the same: %s and %s", verify.Printable(found[0].name), verify.Printable(c.name))
 		}
 	}
 	return first, nil

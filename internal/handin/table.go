@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/windowed-order-counter/lab/verify"
@@ -41,7 +40,7 @@ func (rs Results) Summary() string {
 func (rs Results) Write(w io.Writer, color bool) error {
 	widest := len("hand-in")
 	for _, r := range rs {
-		widest = max(widest, utf8.RuneCountInString(printable(r.Name)))
+		widest = max(widest, utf8.RuneCountInString(verify.Printable(r.Name)))
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-*s  %-7s", widest, "hand-in", "verdict")
@@ -50,13 +49,13 @@ func (rs Results) Write(w io.Writer, color bool) error {
 	}
 	b.WriteByte('\n')
 	for _, r := range rs {
-		cells := []string{fmt.Sprintf("%-*s", widest, printable(r.Name)), paint(r.Report.Verdict(), color)}
+		cells := []string{fmt.Sprintf("%-*s", widest, verify.Printable(r.Name)), paint(r.Report.Verdict(), color)}
 		for _, n := range verify.Phases() {
 			cells = append(cells, paint(r.phase(n), color))
 		}
 		text := r.differs()
 		if r.SameRunAs != "" {
-			text = strings.TrimPrefix(text+"; same run as "+printable(r.SameRunAs), "; ")
+			text = strings.TrimPrefix(text+"; same run as "+verify.Printable(r.SameRunAs), "; ")
 		}
 		b.WriteString(strings.TrimRight(strings.Join(append(cells, text), "  "), " ") + "\n")
 	}
@@ -118,11 +117,11 @@ func (r Result) checks() []string {
 
 func (r Result) reason() string {
 	if r.Report.Reason != "" {
-		return printable(r.Report.Reason)
+		return verify.Printable(r.Report.Reason)
 	}
 	for _, p := range r.Report.Phases {
 		if p.Verdict == verify.Unknown && p.Reason != "" {
-			return printable(p.Reason)
+			return verify.Printable(p.Reason)
 		}
 	}
 	if r.Report.Verdict() == verify.Unknown && len(r.checks()) == 0 {
@@ -159,7 +158,7 @@ func (rs Results) WriteCSV(w io.Writer) error {
 
 // cell keeps a spreadsheet from taking a text for a formula: one that begins like a formula gets an apostrophe in front.
 func cell(text string) string {
-	text = printable(text)
+	text = verify.Printable(text)
 	if text != "" && strings.ContainsRune("=+-@", rune(text[0])) {
 		return "'" + text
 	}
@@ -188,14 +187,4 @@ func (rs Results) MarshalJSON() ([]byte, error) {
 		all.HandIns = append(all.HandIns, o)
 	}
 	return json.Marshal(all)
-}
-
-// printable replaces what would change a terminal in place of being shown: a name or a key of somebody else's may hold anything.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return utf8.RuneError
-	}, text)
 }
