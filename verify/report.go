@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -96,8 +97,8 @@ func (r Report) ExitCode() int {
 // Summary is the verdict in one line.
 func (r Report) Summary() string {
 	var judged []string
-	checks, reason := 0, r.Reason
-	var open []string
+	checks, open, reason := 0, 0, r.Reason
+	var names []string // of the open ones, which may be in several phases
 	for _, p := range r.Phases {
 		if p.Verdict == NotRun {
 			continue
@@ -108,8 +109,11 @@ func (r Report) Summary() string {
 			reason = p.Reason
 		}
 		for _, c := range p.Checks {
-			if c.Verdict == r.Verdict() {
-				open = append(open, c.Name)
+			if c.Verdict != r.Verdict() {
+				continue
+			}
+			if open++; !slices.Contains(names, c.Name) {
+				names = append(names, c.Name)
 			}
 		}
 	}
@@ -124,8 +128,8 @@ func (r Report) Summary() string {
 	switch {
 	case r.Verdict() == Pass:
 		return fmt.Sprintf("%s: %d checks", line, checks)
-	case len(open) > 0:
-		return fmt.Sprintf("%s: %d of %d checks: %s", line, len(open), checks, strings.Join(open, ", "))
+	case open > 0:
+		return fmt.Sprintf("%s: %d of %d checks: %s", line, open, checks, strings.Join(names, ", "))
 	case reason != "":
 		return line + ": " + reason
 	default:

@@ -92,3 +92,16 @@ FAIL phase 1: 1 of 1 checks: counts
 		t.Errorf("got\n%s", b.String())
 	}
 }
+
+// A check that fails in three phases was named three times, in a line that then did not fit any terminal.
+func TestSummaryNamesACheckOnce(t *testing.T) {
+	var r Report
+	for phase := 2; phase <= 4; phase++ {
+		p := PhaseReport{Phase: phase}
+		p.Add(Check{Name: "running counts", Verdict: Fail}, Check{Name: "at rest", Verdict: Pass}, Check{Name: "minutes", Verdict: Unknown})
+		r.Phases = append(r.Phases, p)
+	}
+	if want := "FAIL phases 2, 3, 4: 3 of 9 checks: running counts"; r.Summary() != want {
+		t.Errorf("%s, want %s", r.Summary(), want)
+	}
+}
