@@ -418,6 +418,7 @@ func (k *secureKafka) missingEntries(t *testing.T, lab labRun, entries []acl) {
 		{acl{topic, "order-counter", "DescribeConfigs"}, counter, "DescribeConfigs on topic order-counter-"},
 		{acl{group, "order-counter", "Read"}, counter, "Read on group order-counter-"},
 		{acl{txn, "order-counter", "Write"}, counter, "Describe and Write on transactional id order-counter-"},
+		{acl{topic, "order-counter", "Delete"}, counter, "Delete on topic order-counter-"},
 		// What can be deleted is, so these come last.
 		{acl{group, "order-counter", "Delete"}, []string{"clean"}, "Delete on group order-counter"},
 		{acl{topic, "order-counter", "Delete"}, []string{"clean"}, "Delete on topic order-counter-"},

@@ -2,7 +2,9 @@ package streams_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -60,6 +62,22 @@ func TestExactlyOnceOutlastsErrors(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A principal that may not delete records was warned once, and its repartition topics grew until a disk was full.
+func TestPurgeThatIsForbidden(t *testing.T) {
+	cluster := brokertest.Embedded(t)
+	c := newCountingOn(t, brokertest.Bootstrap(cluster))
+	cluster.Fault(brokertest.Fault{Keys: []kmsg.Key{kmsg.DeleteRecords}, Err: brokertest.Code(int16(kafka.TopicAuthorizationFailed)), Count: -1})
+	cfg := c.config()
+	cfg.CommitInterval, cfg.RepartitionPurgeInterval = 20*time.Millisecond, 20*time.Millisecond
+	r := start(t, c.topology(), cfg)
+	r.await(streams.StateRunning)
+	c.send("a", "b", "a")
+	err := r.wait()
+	if !kafka.IsUnauthorized(err) || !strings.Contains(err.Error(), "grant this principal Delete on topic "+c.app+"-words-repartition") {
+		t.Errorf("ended with %v", err)
 	}
 }
 

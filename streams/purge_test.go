@@ -28,7 +28,9 @@ func TestFirstPurgeIsDueAfterAnInterval(t *testing.T) {
 		purge bool
 	}{{0, false}, {a.cfg.RepartitionPurgeInterval - time.Millisecond, false}, {a.cfg.RepartitionPurgeInterval, true}} {
 		before := th.lastPurge
-		th.purge(t.Context(), time.Now().Add(tc.after))
+		if err := th.purge(t.Context(), time.Now().Add(tc.after)); err != nil {
+			t.Fatal(err)
+		}
 		th.background.Wait()
 		if purged := th.lastPurge != before; purged != tc.purge {
 			t.Errorf("%s after the start: purged %t, want %t", tc.after, purged, tc.purge)

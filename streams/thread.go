@@ -53,6 +53,7 @@ type thread struct {
 
 	lastPurge  time.Time
 	purging    chan struct{} // holds one token while a purge is under way
+	forbidden  chan error    // that it may not be done
 	purgeable  map[kafka.TopicPartition]kafka.Offset
 	background sync.WaitGroup
 
@@ -70,6 +71,7 @@ func newThread(a *App, index int) *thread {
 		restores:  map[kafka.TopicPartition]*restore{},
 		purgeable: map[kafka.TopicPartition]kafka.Offset{},
 		purging:   make(chan struct{}, 1),
+		forbidden: make(chan error, 1),
 		lastPurge: time.Now(), // the first one is due an interval from now
 		dead:      deadLetters{said: map[string]bool{}},
 	}
@@ -392,8 +394,7 @@ func (th *thread) round(ctx context.Context) (int, error) {
 			return done, err
 		}
 	}
-	th.purge(ctx, now)
-	return done, nil
+	return done, th.purge(ctx, now)
 }
 
 // failed ends the work because of a record. What came before it is committed first, so that the next start meets that record and not the

@@ -174,15 +174,21 @@ func (th *thread) nextDue() time.Time {
 }
 
 // purge deletes from the repartition topics what is committed, in the background, one request at a time. Failure is harmless: each purge
-// names all partitions of the tasks, also those that have not moved since the last one.
-func (th *thread) purge(ctx context.Context, now time.Time) {
+// names all partitions of the tasks, also those that have not moved since the last one. Only that the principal may not do it is an error,
+// of the next call: no later purge would do better, and the topics would grow for ever.
+func (th *thread) purge(ctx context.Context, now time.Time) error {
+	select {
+	case err := <-th.forbidden:
+		return fmt.Errorf("purge what is committed of the repartition topics: %w", err)
+	default:
+	}
 	if now.Sub(th.lastPurge) < th.app.cfg.RepartitionPurgeInterval {
-		return
+		return nil
 	}
 	select {
 	case th.purging <- struct{}{}:
 	default:
-		return // the one before is under way
+		return nil // the one before is under way
 	}
 	th.lastPurge = now
 	before := map[kafka.TopicPartition]int64{}
@@ -193,16 +199,20 @@ func (th *thread) purge(ctx context.Context, now time.Time) {
 	}
 	if len(before) == 0 {
 		<-th.purging
-		return
+		return nil
 	}
 	th.background.Go(func() {
 		defer func() { <-th.purging }()
 		switch err := th.app.client.DeleteRecords(ctx, before); {
 		case err == nil || ctx.Err() != nil:
-		case kafka.IsUnauthorized(err): // no later one will do better, and the topics grow
-			th.log.Warn("repartition topics are not purged", "error", err)
+		case kafka.IsUnauthorized(err):
+			select {
+			case th.forbidden <- err:
+			default: // the last one's was not looked at yet
+			}
 		default:
 			th.log.Debug("purge of repartition records failed; the next one covers them too", "error", err)
 		}
 	})
+	return nil
 }
