@@ -114,8 +114,8 @@ func oldResults(ctx context.Context, g *grader, _ Report) ([]string, error) {
 	if n == 0 {
 		return oldStores(ctx, g)
 	}
-	return []string{fmt.Sprintf("%d records of %s are of orders that %s does not hold, first %s: results of an earlier run, whose orders "+
-		"were deleted. %s", n, topic, topicPlaced, first, beginAgain)}, nil
+	return []string{fmt.Sprintf("%s holds records of orders that %s does not hold: %d, first %s: results of an earlier run, whose orders "+
+		"were deleted. %s", topic, topicPlaced, n, first, beginAgain)}, nil
 }
 
 // oldStores are counted, and no order of them came to be counted.

@@ -187,9 +187,9 @@ func strangeWriters(ctx context.Context, g *grader, _ Report) ([]string, error) 
 				return nil, err
 			}
 			if n, first := firstOf(writers, author.committed); n > 0 {
-				found = append(found, fmt.Sprintf("%d records of %s were written by somebody who wrote nothing to %s, first %s by %s: another "+
+				found = append(found, fmt.Sprintf("%s holds records of somebody who wrote nothing to %s: %d, first %s by %s: another "+
 					"application, or a person, writes to this output. Stop it, and begin again on new topics",
-					n, of.output, of.changelog, first.at, first.told()))
+					of.output, of.changelog, n, first.at, first.told()))
 			}
 		}
 	}

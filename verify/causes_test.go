@@ -84,7 +84,7 @@ func TestCauses(t *testing.T) {
 				}
 			}, Fail,
 			[][]string{
-				{"270 records of " + repartitionTopic + " are of orders that orders.placed does not hold, first ord-10"},
+				{repartitionTopic + " holds records of orders that orders.placed does not hold: 270, first ord-10"},
 				{"the first feed is from 2026-09-12T12:00:00Z (1789214400000), the lab's is from 2026-09-12T10:00:00Z (1789207200000)", "`lab feed 2026-09-12T10:00:00Z`"},
 			},
 		},
@@ -116,7 +116,7 @@ func TestCauses(t *testing.T) {
 				m.append(repartitionTopic, 0, recordOf(old))
 				m.commitAll()
 			}, Fail,
-			[][]string{{"1 records of " + repartitionTopic + " are of orders that orders.placed does not hold, first ord-7 of 2026-09-12T10:00:00Z (" + repartitionTopic + " partition 0 offset 120)"}},
+			[][]string{{repartitionTopic + " holds records of orders that orders.placed does not hold: 1, first ord-7 of 2026-09-12T10:00:00Z (" + repartitionTopic + " partition 0 offset 120)"}},
 		},
 		"an earlier run in the outputs": {
 			func(_ *testing.T, m *memory) { m.write(topicCounts, 0, 1789207430000, "store-99", "7") }, Fail,
@@ -226,7 +226,7 @@ func TestCauses(t *testing.T) {
 			func(_ *testing.T, m *memory) {
 				m.append(topicCounts, 1, kafka.Record{Timestamp: 1789207430000, Key: []byte("store-17"), Value: []byte("99"), ProducerID: 31})
 			}, Fail,
-			[][]string{{"1 records of analytics.orders-per-store were written by somebody who wrote nothing to " + changelogTopic + ", first analytics.orders-per-store partition 1 offset 8 by producer 31"}},
+			[][]string{{"analytics.orders-per-store holds records of somebody who wrote nothing to " + changelogTopic + ": 1, first analytics.orders-per-store partition 1 offset 8 by producer 31"}},
 		},
 		"a fault that is none of them": {
 			func(_ *testing.T, m *memory) { (*m.records(topicCounts, 2))[0].Value = []byte("51") }, Fail, nil,
@@ -589,7 +589,7 @@ func TestCausesOnABroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, c, "All fit CRC32, the default of librdkafka", "analytics.orders-per-store is too high by store-17 1, which is just the number of aborted records",
-		"1 records of analytics.orders-per-store were written by somebody who wrote nothing to "+changelogTopic)
+		"analytics.orders-per-store holds records of somebody who wrote nothing to "+changelogTopic+": 1")
 
 	if err := c.DeleteTopics(ctx, topicPlaced); err != nil {
 		t.Fatal(err)
@@ -602,7 +602,7 @@ func TestCausesOnABroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, c, "order-counter has committed offset 110 of orders.placed-1, which ends at 0", "orders.placed holds no order, and there are results in",
-		"is too high by store-17 1", "written by somebody")
+		"is too high by store-17 1", "of somebody who wrote nothing to")
 }
 
 // says expects each text in a cause of a run that is not right.
