@@ -68,7 +68,11 @@ func TestCommitToAnUnknownTopicSaysItsName(t *testing.T) {
 	ctx, c, impatient := testContext(t), testClient(t, bootstrap), testClient(t, bootstrap)
 	impatient.cfg.RetryTimeout = 200 * time.Millisecond
 	missing := TopicPartition{unique(t, "missing"), 0}
-	err := impatient.CommitOffsets(ctx, GroupMeta{Group: testGroup(t, c), Generation: -1}, map[TopicPartition]Offset{missing: {Offset: 1}})
+	group := testGroup(t, c)
+	if _, err := c.CommittedOffsets(ctx, group, nil); err != nil { // the first group of a new cluster waits for its coordinator
+		t.Fatal(err)
+	}
+	err := impatient.CommitOffsets(ctx, GroupMeta{Group: group, Generation: -1}, map[TopicPartition]Offset{missing: {Offset: 1}})
 	if !IsUnknownTopic(err) || !strings.Contains(err.Error(), missing.String()) {
 		t.Errorf("error %v, want unknown partition %s", err, missing)
 	}
@@ -252,6 +256,9 @@ func TestListOffsetsOfAnUnknownTopicSaysItsName(t *testing.T) {
 		t.Errorf("error %v, want unknown topic %s", err, missing.Topic)
 	}
 	topic := testTopic(t, c, "orders", 2)
+	if _, err := c.ListOffsets(ctx, []TopicPartition{{topic, 1}}, LatestOffset, ReadUncommitted); err != nil { // the broker knows it now
+		t.Fatal(err)
+	}
 	_, err = impatient.ListOffsets(ctx, []TopicPartition{{topic, 5}}, LatestOffset, ReadUncommitted)
 	if !IsUnknownTopic(err) || !strings.Contains(err.Error(), topic+"-5") || !strings.Contains(err.Error(), "2 partitions") {
 		t.Errorf("error %v, want unknown partition 5 of 2", err)
