@@ -52,8 +52,8 @@ type thread struct {
 	processed    int64     // records since the last commit
 
 	lastPurge  time.Time
-	purging    chan struct{} // holds one token while a purge is under way
-	forbidden  chan error    // that it may not be done
+	purging    bool       // one is under way
+	purged     chan error // the end of it
 	purgeable  map[kafka.TopicPartition]kafka.Offset
 	background sync.WaitGroup
 
@@ -70,8 +70,7 @@ func newThread(a *App, index int) *thread {
 		queues:    map[kafka.TopicPartition]*queue{},
 		restores:  map[kafka.TopicPartition]*restore{},
 		purgeable: map[kafka.TopicPartition]kafka.Offset{},
-		purging:   make(chan struct{}, 1),
-		forbidden: make(chan error, 1),
+		purged:    make(chan error, 1),
 		lastPurge: time.Now(), // the first one is due an interval from now
 		dead:      deadLetters{said: map[string]bool{}},
 	}

@@ -178,17 +178,15 @@ func (th *thread) nextDue() time.Time {
 // of the next call: no later purge would do better, and the topics would grow for ever.
 func (th *thread) purge(ctx context.Context, now time.Time) error {
 	select {
-	case err := <-th.forbidden:
-		return fmt.Errorf("purge what is committed of the repartition topics: %w", err)
+	case err := <-th.purged:
+		th.purging = false
+		if err != nil {
+			return fmt.Errorf("purge what is committed of the repartition topics: %w", err)
+		}
 	default:
 	}
-	if now.Sub(th.lastPurge) < th.app.cfg.RepartitionPurgeInterval {
+	if th.purging || now.Sub(th.lastPurge) < th.app.cfg.RepartitionPurgeInterval {
 		return nil
-	}
-	select {
-	case th.purging <- struct{}{}:
-	default:
-		return nil // the one before is under way
 	}
 	th.lastPurge = now
 	before := map[kafka.TopicPartition]int64{}
@@ -198,21 +196,19 @@ func (th *thread) purge(ctx context.Context, now time.Time) error {
 		}
 	}
 	if len(before) == 0 {
-		<-th.purging
 		return nil
 	}
+	th.purging = true
 	th.background.Go(func() {
-		defer func() { <-th.purging }()
-		switch err := th.app.client.DeleteRecords(ctx, before); {
-		case err == nil || ctx.Err() != nil:
-		case kafka.IsUnauthorized(err):
-			select {
-			case th.forbidden <- err:
-			default: // the last one's was not looked at yet
-			}
-		default:
+		err := th.app.client.DeleteRecords(ctx, before)
+		switch {
+		case ctx.Err() != nil:
+			err = nil
+		case err != nil && !kafka.IsUnauthorized(err):
 			th.log.Debug("purge of repartition records failed; the next one covers them too", "error", err)
+			err = nil
 		}
+		th.purged <- err
 	})
 	return nil
 }
