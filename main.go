@@ -471,21 +471,24 @@ func (l *lab) judge(c *cli.Context, o phases.Outcome) error {
 	if c.Err() != nil && o.Err != nil && !errors.Is(o.Err, phases.ErrInterrupted) {
 		o.Err = errors.Join(phases.ErrInterrupted, o.Err)
 	}
-	written := o.Write(console.Screen{File: l.stdout}, c.Bool("json"), l.color(c, l.stdout))
-	if errors.Is(written, syscall.EPIPE) { // the reader has enough
-		written = nil
-	}
+	written := toReader(o.Write(console.Screen{File: l.stdout}, c.Bool("json"), l.color(c, l.stdout)))
 	if file := c.String("junit"); file != "" {
 		written = errors.Join(written, o.WriteJUnit(file))
 	}
 	return judged(o.Verdict(), o.Err, o.ToldInFull(), written)
 }
 
+// toReader leaves out that the reader of stdout has enough.
+func toReader(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
+}
+
 // judged is the error for a verdict, whether it could be written or not: a terminal that is gone does not change what was found.
 func judged(verdict verify.Verdict, err error, told bool, written error) error {
-	if errors.Is(written, syscall.EPIPE) { // the reader has enough
-		written = nil
-	}
+	written = toReader(written)
 	if verdict == verify.Pass {
 		return written
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/windowed-order-counter/lab/internal/kafka"
@@ -95,21 +96,8 @@ func (g *grader) load(ctx context.Context) error {
 	if err := g.findCrashed(ctx); err != nil {
 		return err
 	}
-	g.bounds = map[kafka.TopicPartition]bounds{}
-	var outputs []kafka.TopicPartition
-	for name := range g.found {
-		if name != topicPlaced && name != topicStatus {
-			outputs = append(outputs, g.partitions(name)...)
-		}
-	}
-	for _, parts := range [][]kafka.TopicPartition{outputs, append(g.partitions(topicPlaced), g.partitions(topicStatus)...)} {
-		found, err := g.topics.Bounds(ctx, parts)
-		if err != nil {
-			return err
-		}
-		for tp, b := range found {
-			g.bounds[tp] = b
-		}
+	if err := g.readBounds(ctx); err != nil {
+		return err
 	}
 	g.lag = g.lagBehind(g.committed)
 	if err := g.settleCrashed(ctx); err != nil {
@@ -128,6 +116,25 @@ func (g *grader) load(ctx context.Context) error {
 	}
 	g.in = in
 	return g.settleRefused(ctx)
+}
+
+// readBounds asks for the bounds of all topics, those of the inputs last.
+func (g *grader) readBounds(ctx context.Context) error {
+	g.bounds = map[kafka.TopicPartition]bounds{}
+	var outputs []kafka.TopicPartition
+	for name := range g.found {
+		if name != topicPlaced && name != topicStatus {
+			outputs = append(outputs, g.partitions(name)...)
+		}
+	}
+	for _, parts := range [][]kafka.TopicPartition{outputs, append(g.partitions(topicPlaced), g.partitions(topicStatus)...)} {
+		found, err := g.topics.Bounds(ctx, parts)
+		if err != nil {
+			return err
+		}
+		maps.Copy(g.bounds, found)
+	}
+	return nil
 }
 
 func (g *grader) partitions(topic string) []kafka.TopicPartition {
@@ -190,11 +197,20 @@ func (g *grader) read(ctx context.Context, topic string, fn func(kafka.TopicPart
 	if _, ok := g.found[topic]; !ok {
 		return &missingError{topic}
 	}
+	return g.topics.Read(ctx, g.boundsOf(topic), fn)
+}
+
+// logOf hands fn the whole log of a topic: markers too, and what was aborted.
+func (g *grader) logOf(ctx context.Context, topic string, fn func(kafka.TopicPartition, *kafka.Record)) error {
+	return g.topics.Log(ctx, g.boundsOf(topic), fn)
+}
+
+func (g *grader) boundsOf(topic string) map[kafka.TopicPartition]bounds {
 	parts := map[kafka.TopicPartition]bounds{}
 	for _, tp := range g.partitions(topic) {
 		parts[tp] = g.bounds[tp]
 	}
-	return g.topics.Read(ctx, parts, fn)
+	return parts
 }
 
 func (g *grader) readHighValue(ctx context.Context) (rows, error) {

@@ -168,8 +168,7 @@ func record(ctx context.Context, t topics, w io.Writer, info RecordingInfo) (int
 	if err != nil {
 		return 0, err
 	}
-	limits, err := g.recordBounds(ctx)
-	if err != nil {
+	if err := g.readBounds(ctx); err != nil {
 		return 0, err
 	}
 	for i := range groups {
@@ -182,7 +181,7 @@ func record(ctx context.Context, t topics, w io.Writer, info RecordingInfo) (int
 		}
 	}
 	var span int64
-	for _, b := range limits {
+	for _, b := range g.bounds {
 		span += b.end - b.start
 	}
 	if span > maxRecords {
@@ -194,7 +193,7 @@ func record(ctx context.Context, t topics, w io.Writer, info RecordingInfo) (int
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		line := topicLine{Name: name, Configs: all[name].configs, Partitions: []boundsLine{}} // of another application only the name counts
 		for _, tp := range g.partitions(name) {
-			b := limits[tp]
+			b := g.bounds[tp]
 			line.Partitions = append(line.Partitions, boundsLine{b.start, b.end, b.stable})
 		}
 		out.write(recordingLine{Topic: &line})
@@ -203,34 +202,11 @@ func record(ctx context.Context, t topics, w io.Writer, info RecordingInfo) (int
 		out.write(recordingLine{Group: &groups[i]})
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.found)) {
-		parts := map[kafka.TopicPartition]bounds{}
-		for _, tp := range g.partitions(name) {
-			parts[tp] = limits[tp]
-		}
-		if err := t.Log(ctx, parts, out.record); err != nil {
+		if err := g.logOf(ctx, name, out.record); err != nil {
 			return 0, err
 		}
 	}
 	return out.total.Records, out.close()
-}
-
-// recordBounds returns the bounds of all partitions, those of the inputs taken last.
-func (g *grader) recordBounds(ctx context.Context) (map[kafka.TopicPartition]bounds, error) {
-	var outputs []kafka.TopicPartition
-	for name := range g.found {
-		if name != topicPlaced && name != topicStatus {
-			outputs = append(outputs, g.partitions(name)...)
-		}
-	}
-	limits := map[kafka.TopicPartition]bounds{}
-	for _, parts := range [][]kafka.TopicPartition{outputs, append(g.partitions(topicPlaced), g.partitions(topicStatus)...)} {
-		some, err := g.topics.Bounds(ctx, parts)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(limits, some)
-	}
-	return limits, nil
 }
 
 // recordGroups returns the groups of the application and of those of phase 6 that have topics.

@@ -173,7 +173,7 @@ func (r Report) WriteTable(w io.Writer, color bool) error {
 		if p.Reason != "" {
 			title += ": " + p.Reason
 		}
-		fmt.Fprintf(&b, "%s  %s\n", paint(p.Verdict, color), fold(title, phaseColumn, width))
+		fmt.Fprintf(&b, "%s  %s\n", Paint(p.Verdict, color), fold(title, phaseColumn, width))
 		p.writeChecks(&b, color, width)
 	}
 	if r.Reason != "" && len(r.Phases) > 0 {
@@ -195,7 +195,7 @@ func (p PhaseReport) writeChecks(b *bytes.Buffer, color bool, width int) {
 	}
 	column := checkColumn + longest + 2
 	for _, c := range p.Checks {
-		fmt.Fprintf(b, "  %s  %-*s  %s\n", paint(c.Verdict, color), longest, c.Name, fold(c.Got, column, width))
+		fmt.Fprintf(b, "  %s  %-*s  %s\n", Paint(c.Verdict, color), longest, c.Name, fold(c.Got, column, width))
 		if c.Verdict != Pass {
 			fmt.Fprintf(b, "%*s%s\n", column, "want ", fold(c.Want, column, width))
 		}
@@ -256,8 +256,8 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// paint pads the verdict to the widest one.
-func paint(v Verdict, color bool) string {
+// Paint pads the verdict to the widest one, and colours it if wanted.
+func Paint(v Verdict, color bool) string {
 	word := fmt.Sprintf("%-7s", v)
 	if !color {
 		return word

@@ -21,15 +21,6 @@ type transaction struct {
 	end           kafka.ControlType // None as long as it is open
 }
 
-// logOf hands fn the whole log of a topic: markers too, and what was aborted.
-func (g *grader) logOf(ctx context.Context, topic string, fn func(kafka.TopicPartition, *kafka.Record)) error {
-	parts := map[kafka.TopicPartition]bounds{}
-	for _, tp := range g.partitions(topic) {
-		parts[tp] = g.bounds[tp]
-	}
-	return g.topics.Log(ctx, parts, fn)
-}
-
 // authors reads the log of a topic for who wrote the records that pick chooses, up to maxLedger of them, aborted ones included. It asks
 // pick for each data record, those of one partition in their order.
 func (g *grader) authors(

@@ -66,16 +66,10 @@ func (rs Results) Write(w io.Writer, color bool) error {
 
 // paint pads a verdict to the widest one. A phase that was not run is a dash.
 func paint(v verify.Verdict, color bool) string {
-	word := v.String()
 	if v == verify.NotRun {
-		word = "-"
+		return fmt.Sprintf("%-7s", "-")
 	}
-	word = fmt.Sprintf("%-7s", word)
-	sgr := map[verify.Verdict]string{verify.Pass: "32", verify.Unknown: "33", verify.Fail: "31"}[v]
-	if !color || sgr == "" {
-		return word
-	}
-	return "\x1b[" + sgr + "m" + word + "\x1b[0m"
+	return verify.Paint(v, color)
 }
 
 func (r Result) phase(n int) verify.Verdict {
